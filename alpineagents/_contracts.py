@@ -1,0 +1,283 @@
+"""What a run is plugged into: Model, Tool, Store and Reporter, small enough to write your own."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+import attrs
+
+from ._errors import CorruptStoreError, StateNotFoundError
+from .record._blocks import ResultBlock, ToolCall
+from .record._codec import decode_history, decode_info, encode_entry, encode_info
+from .record._entries import Entry, ModelEvent, StateInfo, ToolOutcome
+from .record._frozen import FrozenDict
+from .record._messages import Price, Reply, Request, TextDelta, ThinkingDelta
+from .record._replay import Snapshot
+from .state import Recorder, State, close_after_crash
+
+Emit: TypeAlias = Callable[[TextDelta | ThinkingDelta | ModelEvent], None]
+"""How a Model tells what arrives while it arrives. A plain call; it never blocks."""
+
+
+class Model(ABC):
+    """Who thinks. A Model changes no State and makes no connection before its first request."""
+
+    name: str
+    """``provider/model``"""
+    context_window: int | None = None
+    """Tokens that fit, input and output together; ``None`` where unknown."""
+    price: Price | None = None
+    """``None`` where unknown."""
+    structured_output: bool = False
+    """Whether ``Request.returns`` is held to by the provider; else the schema is put in the question."""
+
+    @abstractmethod
+    async def respond(self, request: Request, emit: Emit) -> Reply:
+        """Send *request* and return the whole reply.
+
+        Checkpoint: yes. Cancelled: the request is given up and its connection closed.
+
+        Raises:
+            ProviderError: the provider failed or couldn't be reached.
+        """
+
+    def session(self) -> AbstractAsyncContextManager[None]:
+        """Return what a run enters around all its requests, to keep connections open between them."""
+        return nullcontext()
+
+
+@attrs.frozen
+class ToolContext:
+    """What a tool call is part of."""
+
+    state: State
+    agent: object
+    call: ToolCall
+    record_late: Callable[[tuple[ResultBlock, ...], ToolOutcome, BaseException | None], None]
+    """Records how a thread ended that nobody waits for any more. May be called in that thread, once."""
+
+
+class Tool(ABC):
+    """A tool made from data. For one made from a function see ``@tool``."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    """JSON Schema of the arguments, an object."""
+    parallel: bool = True
+    """Whether calls of one reply may run at the same time as others."""
+    abandon_on_cancel: bool = False
+    """Whether a cancelled call may go on in a thread of its own, and record a late result."""
+    timeout: float | None = None
+    """Seconds until a call ends with an error result."""
+    max_result_bytes: int = 64 * 1024
+    """UTF-8 bytes of text that the model gets of a result; longer ones are cut in the middle."""
+
+    def read_args(self, args: FrozenDict) -> Any:
+        """Return *args* as ``run`` takes them.
+
+        Raises:
+            ToolInputError: they are wrong; the message lists every problem, for the model to read.
+        """
+        return args
+
+    @abstractmethod
+    async def run(self, args: Any, state: State) -> object:
+        """Do it and return the result: ``str``, ``None``, ``Image``, ``File``, a list with those, or any JSON value.
+
+        Raises:
+            ToolError: the model shall read this message; the run goes on.
+        """
+
+    async def call(self, args: Any, context: ToolContext) -> object:
+        """Do it, knowing which call it is."""
+        return await self.run(args, context.state)
+
+
+class Reporter:
+    """Watches runs. Every method may be left out; they are called in order, on the thread that runs trio.
+
+    An exception from one comes out of ``run``.
+    """
+
+    def on_run_start(self, state: State, agent: Any) -> None:
+        """A run starts."""
+
+    def on_think_start(self, state: State) -> None:
+        """A request goes to the model."""
+
+    def on_text(self, state: State, text: str) -> None:
+        """A piece of the reply's text arrived."""
+
+    def on_thinking(self, state: State, text: str) -> None:
+        """A piece of the reply's reasoning arrived."""
+
+    def on_reply(self, state: State, reply: Reply) -> None:
+        """The whole reply is there."""
+
+    def on_tool_start(self, state: State, call: ToolCall) -> None:
+        """A tool starts."""
+
+    def on_tool_end(self, state: State, call: ToolCall, result: tuple[ResultBlock, ...], outcome: ToolOutcome) -> None:
+        """A call got its result."""
+
+    def on_entry(self, state: State, entry: Entry) -> None:
+        """Something was recorded."""
+
+    def on_run_end(self, state: State, error: BaseException | None) -> None:
+        """A run ended; *error* is what comes out of it."""
+
+
+class Store(ABC):
+    """Where histories rest. ``save``, ``load`` and ``list`` are written once, here, on top of what each store does."""
+
+    @abstractmethod
+    async def append(self, state_id: str, first_seq: int, entries: Sequence[bytes], info: bytes) -> None:
+        """Write *entries* durably, as one.
+
+        Args:
+            state_id: The State they belong to.
+            first_seq: Position of the first of them. Entries that are there already are compared, not written again.
+            entries: JSON objects, one per entry.
+            info: A small JSON object, what ``infos`` returns for this State from now on.
+
+        Raises:
+            ConflictError: a gap before *first_seq*, or another entry at one of the positions.
+            StoreError: it couldn't be written.
+        """
+
+    @abstractmethod
+    async def read(self, state_id: str, after: int = 0) -> Sequence[bytes]:
+        """Return the entries from position *after* on.
+
+        Raises:
+            StateNotFoundError: there is no such State.
+            CorruptStoreError: they can't be read.
+        """
+
+    @abstractmethod
+    async def infos(self, *, limit: int | None = None, before: str | None = None) -> Sequence[tuple[str, bytes]]:
+        """Return ``(id, info)`` of the States, newest change first, without reading histories.
+
+        Args:
+            limit: At most this many.
+            before: Only those listed behind the State of this id.
+        """
+
+    @abstractmethod
+    async def delete(self, state_id: str) -> None:
+        """Remove a State. One that isn't there is no error."""
+
+    @abstractmethod
+    def lease(self, state_id: str) -> AbstractAsyncContextManager[None]:
+        """Return what a run holds while it writes: one run of a State at a time.
+
+        Raises:
+            RunningElsewhereError: somebody else holds it.
+        """
+
+    async def save(self, state: Recorder) -> None:
+        """Write what this store doesn't hold yet of *state*. Checkpoint: yes.
+
+        Cancelled: what was being written may be there or not; the next save goes on from what is.
+
+        Raises:
+            ConflictError: the store holds another history under this id.
+            RunningElsewhereError: somebody else holds the State.
+            StoreError: it couldn't be written; nothing is lost.
+        """
+        if state.store is None:
+            state.store = self
+        async with state.writing() as mine:
+            if mine:
+                async with self.lease(state.id):
+                    await self.write(state)
+            elif (keeper := state.keeper) is not None and state.store is self:
+                await keeper.save(state)
+            else:
+                await self.write(state)
+
+    async def write(self, state: Recorder) -> None:
+        """Append what this store doesn't hold yet; for who holds the lease."""
+        snap = state.snapshot_now()
+        start = state.saved if state.store is self else 0
+        entries = [encode_entry(entry) for entry in snap.history[start:]]
+        if entries:
+            await self.append(state.id, start, entries, encode_info(info_of(state.id, snap)))
+        if state.store is self:
+            state.saved = max(state.saved, snap.length)
+            state.wake_waiters()
+
+    async def load(self, state_id: str) -> State:
+        """Return the saved State, ready to run on. Checkpoint: yes.
+
+        What a crash left open is closed: a request without a reply is taken back, a call that was running gets an
+        ``aborted`` result. Those entries are saved with the next save.
+
+        Raises:
+            StateNotFoundError: there is no such State.
+            CorruptStoreError: what is saved can't be read.
+        """
+        raws = await self.read(state_id)
+        try:
+            state = State(id=state_id, history=decode_history(raws))
+        except ValueError as error:
+            raise CorruptStoreError(f"State {state_id} in {self!r} can't be loaded: {error}") from error
+        state.store = self
+        state.saved = len(raws)
+        state.loaded = True
+        close_after_crash(state)
+        return state
+
+    async def has(self, state_id: str) -> bool:
+        """Return whether there is a State of this id. Checkpoint: yes."""
+        try:
+            await self.read(state_id, after=sys.maxsize)
+        except StateNotFoundError:
+            return False
+        return True
+
+    async def list(
+        self, *, parent_id: str | EllipsisType | None = ..., limit: int | None = None, before: str | None = None
+    ) -> Sequence[StateInfo]:
+        """Return a StateInfo per saved State, the newest first, without loading any. Checkpoint: yes.
+
+        A record that can't be read is left out, with a warning that names it.
+
+        Args:
+            parent_id: Only subagents of this State; ``None``: only those you started; left out: all.
+            limit: At most this many.
+            before: Only those listed behind the State of this id.
+        """
+        found: builtins.list[StateInfo] = []
+        for state_id, raw in await self.infos(limit=limit if parent_id is ... else None, before=before):
+            try:
+                info = decode_info(raw)
+            except ValueError as error:
+                warnings.warn(f"State {state_id} in {self!r} is left out of the list: {error}", stacklevel=2)
+                continue
+            if parent_id is ... or info.parent_id == parent_id:
+                found.append(info)
+        return found[:limit]
+
+
+def info_of(state_id: str, snap: Snapshot) -> StateInfo:
+    """Return what a store lists of a State at this moment."""
+    first = next((message for message in snap.messages if message.role == "user"), None)
+    return StateInfo(
+        id=state_id,
+        first_message=None if first is None else first.text[:200],
+        created_at=snap.created_at,
+        updated_at=snap.updated_at,
+        turn=snap.turn,
+        stopped=snap.stopped,
+        finished=snap.finished,
+        parent_id=snap.parent_id,
+    )

@@ -1,0 +1,265 @@
+"""Chat Completions, the format most servers speak: a Request as JSON, and what decodes the answer.
+
+Source: OpenAI's API reference, "Create chat completion", and what servers accept that copy it (December 2026).
+A message is encoded once and its JSON reused in later requests, so a turn costs what is new.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import attrs
+
+from .._errors import ProviderError
+from ..record._blocks import Block, File, Image, RawBlock, ResultBlock, TextBlock, ToolCall, ToolResultBlock, is_blank
+from ..record._frozen import FrozenDict
+from ..record._messages import Message, Request, ToolSpec
+from ._json import dumps, dumps_array, dumps_object
+from ._openai_complaints import complaint_of_body
+from ._openai_stream import ChatDecoder
+from ._openai_thinking import echo
+from ._wire import Endpoint, error_for
+
+EMPTY_RESULT = "(empty)"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ChatSettings:
+    """What a request says besides the conversation; ``None`` leaves a field out."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    parallel_tool_calls: bool | None = None
+    extra_body: FrozenDict | None = None
+    """Fields added to the request, or put in place of its own."""
+
+
+@final
+@attrs.frozen
+class _Encoded:
+    """A message's JSON, in the parts that the order of a request needs."""
+
+    results: bytes = b""
+    """``tool`` messages, joined by commas."""
+    attachments: tuple[bytes, ...] = ()
+    """What those couldn't hold: parts of a user message behind all results."""
+    rest: bytes = b""
+    """The user or assistant message."""
+
+
+@final
+class ChatWire:
+    """The Chat Completions format for one model at one endpoint. See ``_wire.Wire``."""
+
+    path = "/chat/completions"
+
+    def __init__(self, endpoint: Endpoint, settings: ChatSettings) -> None:
+        self.endpoint = endpoint
+        self._fields = _fixed_fields(endpoint, settings)
+        self._extra = {key: dumps(value) for key, value in (settings.extra_body or {}).items()}
+        self._parallel = settings.parallel_tool_calls
+        self._known: dict[int, tuple[weakref.ref[Message], _Encoded]] = {}
+
+    def decoder(self) -> ChatDecoder:
+        """Return a new decoder for one answer."""
+        return ChatDecoder(self.endpoint)
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
+        """Return the error that an answer with this *status* stands for."""
+        return error_for(
+            self.endpoint,
+            complaint_of_body(body),
+            status=status,
+            body=body.decode(errors="replace"),
+            request_id=headers.get("x-request-id"),
+            retry_after=retry_after,
+        )
+
+    def encode(self, request: Request) -> bytes:
+        """Return the request's JSON."""
+        fields = {**self._fields, "messages": dumps_array(self._messages(request))}
+        if request.tools:
+            fields["tools"] = dumps([_tool(tool) for tool in request.tools])
+            if request.tool_choice != "auto":  # The default; some servers refuse to be told so.
+                fields["tool_choice"] = dumps(_tool_choice(request.tool_choice))
+            if self._parallel is not None:
+                fields["parallel_tool_calls"] = dumps(self._parallel)
+        if request.returns is not None:
+            fields["response_format"] = dumps(_response_format(request.returns))
+        return dumps_object({**fields, **self._extra})
+
+    def _messages(self, request: Request) -> list[bytes]:
+        """All messages; attachments of results wait until the last result of their turn is out."""
+        items: list[bytes] = []
+        attachments: list[bytes] = []
+        if request.system and not request.system.isspace():
+            items.append(dumps({"role": "system", "content": request.system}))
+        for message in request.messages:
+            encoded = self._encoded(message)
+            if encoded.results:
+                items.append(encoded.results)
+                attachments += encoded.attachments
+            if encoded.rest:
+                _flush(attachments, items)
+                items.append(encoded.rest)
+        _flush(attachments, items)
+        return items
+
+    def _encoded(self, message: Message) -> _Encoded:
+        """The message's JSON, made at most once while the message lives."""
+        key = id(message)
+        known = self._known.get(key)
+        if known is not None and known[0]() is message:
+            return known[1]
+        encoded = _encode(message, self.endpoint.provider)
+        forget = self._known.pop
+        self._known[key] = weakref.ref(message, lambda _: forget(key, None)), encoded
+        return encoded
+
+
+def _fixed_fields(endpoint: Endpoint, settings: ChatSettings) -> dict[str, bytes]:
+    # OpenAI's reasoning models refuse max_tokens; other servers don't all know the newer name.
+    limit = "max_completion_tokens" if endpoint.provider == "openai" else "max_tokens"
+    fields: dict[str, object] = {
+        "model": endpoint.model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        limit: settings.max_tokens,
+        "temperature": settings.temperature,
+        "stop": settings.stop,
+        "seed": settings.seed,
+    }
+    return {key: dumps(value) for key, value in fields.items() if value is not None}
+
+
+def _flush(attachments: list[bytes], items: list[bytes]) -> None:
+    if attachments:
+        items.append(dumps_object({"role": b'"user"', "content": dumps_array(attachments)}))
+        attachments.clear()
+
+
+def _tool(tool: ToolSpec) -> dict[str, object]:
+    function: dict[str, object] = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    if not tool.description:
+        del function["description"]
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str) -> object:
+    if choice in ("none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}
+
+
+def _response_format(schema: FrozenDict) -> dict[str, object]:
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "answer"))[:64]
+    described: dict[str, object] = {"name": name, "schema": schema}
+    if _may_be_strict(schema):
+        described["strict"] = True
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _may_be_strict(schema: object) -> bool:
+    """Whether OpenAI takes *schema* as strict: all properties of every object required, and no others allowed."""
+    if isinstance(schema, list):
+        return all(_may_be_strict(item) for item in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties") or {}
+        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(properties):
+            return False
+        return all(_may_be_strict(item) for item in (*properties.values(), *(schema.get("$defs") or {}).values()))
+    return all(_may_be_strict(value) for key, value in schema.items() if key not in ("enum", "const", "default"))
+
+
+def _encode(message: Message, provider: str) -> _Encoded:
+    results: list[bytes] = []
+    attachments: list[bytes] = []
+    others: list[Block] = []
+    for block in message.blocks:
+        if type(block) is ToolResultBlock:
+            results.append(dumps({"role": "tool", "tool_call_id": block.call_id, "content": _result_text(block)}))
+            attachments += _attachments(block)
+        elif not is_blank(block):
+            others.append(block)
+    encode_rest = _assistant if message.role == "assistant" else _user
+    rest = encode_rest(others, provider)
+    return _Encoded(b",".join(results), tuple(attachments), dumps(rest) if rest else b"")
+
+
+def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:
+    text = "".join([block.text for block in blocks if type(block) is TextBlock])
+    calls: list[dict[str, Any]] = []
+    for block in blocks:
+        if type(block) is ToolCall:
+            arguments = dumps(block.args or {}).decode()
+            function = {"name": block.name, "arguments": arguments}
+            calls.append({"id": block.id, "type": "function", "function": function})
+        elif type(block) is RawBlock and block.provider == provider and calls and isinstance(block.raw, FrozenDict):
+            calls[-1].update(block.raw)  # Stands behind the call it came with: Gemini's thought signature.
+    if not calls:
+        return {"role": "assistant", "content": text} if text else None
+    return {"role": "assistant", "content": text or None, "tool_calls": calls, **echo(blocks, provider)}
+
+
+def _user(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:
+    if not blocks:
+        return None
+    if all(type(block) is TextBlock for block in blocks):
+        texts = [block.text for block in blocks if type(block) is TextBlock]
+        return {"role": "user", "content": "\n\n".join(texts)}
+    parts = [_part(block) for block in blocks if isinstance(block, TextBlock | Image | File)]
+    return {"role": "user", "content": parts} if parts else None
+
+
+def _part(block: ResultBlock) -> dict[str, object]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    if isinstance(block, Image):
+        return {"type": "image_url", "image_url": {"url": _data_url(block)}}
+    if block.media_type != "application/pdf":
+        return {"type": "text", "text": _document_text(block)}
+    name = block.name if block.name.lower().endswith(".pdf") else f"{block.name}.pdf"
+    return {"type": "file", "file": {"filename": name, "file_data": _data_url(block)}}
+
+
+def _data_url(block: Image | File) -> str:
+    return f"data:{block.media_type};base64,{base64.b64encode(block.data).decode()}"
+
+
+def _document_text(file: File) -> str:
+    return f"[{file.name}]\n{file.data.decode(errors='replace')}"
+
+
+def _result_text(result: ToolResultBlock) -> str:
+    """The result as text, all a ``tool`` message can hold: what else it has follows in a user message."""
+    texts: list[str] = []
+    for block in result.content:
+        if isinstance(block, TextBlock):
+            texts.append(block.text)
+        elif isinstance(block, Image):
+            texts.append("(an image: it follows in a user message)")
+        elif _is_attachment(block):
+            texts.append(f"({block.name}: it follows in a user message)")
+        else:
+            texts.append(_document_text(block))
+    return "\n".join([text for text in texts if text and not text.isspace()]) or EMPTY_RESULT
+
+
+def _is_attachment(block: ResultBlock) -> bool:
+    return isinstance(block, Image) or (isinstance(block, File) and block.media_type == "application/pdf")
+
+
+def _attachments(result: ToolResultBlock) -> list[bytes]:
+    parts = [dumps(_part(block)) for block in result.content if _is_attachment(block)]
+    if not parts:
+        return []
+    return [dumps({"type": "text", "text": f"From the result of tool call {result.call_id}:"}), *parts]

@@ -1,0 +1,267 @@
+"""Decodes the answers of Chat Completions servers: event streams, and whole documents from those that don't stream.
+
+A reply is complete when a choice gave its finish reason. ``[DONE]`` is no such marker, except behind an empty finish
+reason, which some servers (older Ollama) put on every chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import orjson
+
+from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from ..record._blocks import Block, RawBlock, TextBlock, ThinkingBlock, ToolCall, clean_text
+from ..record._messages import Reply, TextDelta, ThinkingDelta, Usage
+from ._json import loads
+from ._openai_calls import CallCollector
+from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
+from ._openai_thinking import Thinking
+from ._sse import Event
+from ._wire import MAX_EXCERPT, Complaint, Delta, Endpoint, error_for, one_line
+
+_CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens", "model_length"))  # the last: Mistral
+_REFUSED = frozenset(("content_filter", "refusal", "safety", "sensitive", "guardrail_intervened"))
+_FAILED = frozenset(("error", "network_error", "insufficient_system_resource"))  # OpenRouter, Zhipu, DeepSeek
+_ABORTED = frozenset(("abort", "cancelled"))  # vLLM, SGLang
+_NOT_FINISHED = frozenset(("", "null"))
+
+
+@final
+class ChatDecoder:
+    """Decodes one answer. See ``_wire.Decoder``."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.finished = False
+        self.complete = False
+        self.failure: ProviderError | None = None
+        self._endpoint = endpoint
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._thinking = Thinking()
+        self._calls = CallCollector()
+        self._model = ""
+        self._stop_reason: str | None = None
+        self._cut_off = False
+        self._usage: dict[str, Any] = {}
+        self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
+        self._halves: dict[type[Delta], str] = {}  # High surrogates whose low one may come with the next delta.
+        self._last = b""
+
+    def feed(self, events: Sequence[Event]) -> list[Delta]:
+        """Take events and return what to show of them."""
+        deltas: list[Delta] = []
+        for name, data in events:
+            try:
+                chunk = orjson.loads(data)
+            except ValueError:
+                chunk = self._sloppy_chunk(name, data)
+            if type(chunk) is not dict:
+                if name != "error":
+                    continue  # Pings and the like.
+                chunk = {"error": data.decode(errors="replace")}
+            if self.failure is None:
+                self._last = data
+                self._take(chunk, name, deltas)
+        return deltas
+
+    def feed_document(self, body: bytes) -> list[Delta]:
+        """Take an answer that is no event stream."""
+        deltas: list[Delta] = []
+        self._last = body
+        try:
+            document = loads(body)
+        except ValueError:
+            document = None
+        if isinstance(document, dict) and document.get("choices"):
+            self._sloppy = True
+            self._take(document, "", deltas)
+        elif is_page(body):
+            self._fail(ModelNotFoundError, f"sent {one_line(complaint_of_body(body).message)} - is the base URL right?")
+        elif complaint := complaint_of_json(document):
+            self._failed(complaint, body)
+        return deltas
+
+    def _take(self, chunk: dict[str, Any], name: str, deltas: list[Delta]) -> None:
+        choices = chunk.get("choices")
+        if "error" in chunk or name == "error" or choices is None:
+            complaint = None if self.finished else complaint_of_event(chunk, name)
+            if complaint is not None:
+                self._failed(complaint, self._last)
+                return
+        if type(choices) is list:
+            for choice in choices:
+                if type(choice) is dict and not choice.get("index"):
+                    self._choice(choice, deltas)
+        if not self._model and isinstance(model := chunk.get("model"), str):
+            self._model = model
+        usage = chunk.get("usage")
+        if usage is None and "x_groq" in chunk:
+            usage = _dict(chunk["x_groq"]).get("usage")
+        if usage:
+            self._take_usage(usage)
+
+    def _take_usage(self, usage: object) -> None:
+        """The last one counts: some servers send the sum so far with every chunk."""
+        self._usage = _dict(usage) or self._usage
+        self.complete = self.complete or self.finished
+
+    def _choice(self, choice: dict[str, Any], deltas: list[Delta]) -> None:
+        delta = choice.get("delta")
+        if type(delta) is dict:
+            content = delta.get("content")
+            if content and type(content) is str and not self._sloppy:
+                self._text.append(content)
+                deltas.append(TextDelta(content))
+            elif content:
+                self._content(content, deltas)
+            if len(delta) > 1 or not content:
+                self._rest_of_delta(delta, deltas)
+        elif type(message := choice.get("message")) is dict:
+            self._content(message.get("content"), deltas)
+            self._rest_of_delta(message, deltas)
+            self.finished = True  # A whole message: that the JSON is whole says that the message is.
+        if usage := choice.get("usage"):  # Moonshot
+            self._take_usage(usage)
+        reason = choice.get("finish_reason")
+        if reason is not None:
+            self._finish(str(reason), choice)
+            deltas += [kind(clean_text(half)) for kind, half in self._halves.items()]
+            self._halves = {}
+
+    def _rest_of_delta(self, delta: dict[str, Any], deltas: list[Delta]) -> None:
+        """Everything but plain text."""
+        self._show(ThinkingDelta, self._thinking.take(delta), deltas)
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str):
+            self._refusal.append(refusal)
+            self._show(TextDelta, refusal, deltas)
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            for fragment in calls:
+                if isinstance(fragment, dict):
+                    self._calls.add(fragment)
+
+    def _content(self, content: object, deltas: list[Delta]) -> None:
+        """Text that may hold half a character, or the parts that Mistral's reasoning models send."""
+        for part in content if isinstance(content, list) else [content]:
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                part = part["text"]
+            if isinstance(part, str):
+                self._text.append(part)
+                self._show(TextDelta, part, deltas)
+            elif isinstance(part, dict):
+                self._show(ThinkingDelta, self._thinking.take_part(part), deltas)
+
+    def _show(self, kind: type[Delta], piece: str, deltas: list[Delta]) -> None:
+        """Add a delta for what can be shown of *piece*: half a character waits for its other half."""
+        if piece and self._sloppy:
+            piece = self._halves.pop(kind, "") + piece
+            if "\ud800" <= piece[-1] <= "\udbff":
+                piece, self._halves[kind] = piece[:-1], piece[-1]
+            piece = clean_text(piece)
+        if piece:
+            deltas.append(kind(piece))
+
+    def _finish(self, reason: str, choice: dict[str, Any]) -> None:
+        if reason in _NOT_FINISHED:
+            self._stop_reason = self._stop_reason or reason
+            return
+        self._stop_reason = reason
+        kind = reason.lower()
+        error = choice.get("error")
+        if kind in _FAILED or error:
+            complaint = complaint_of_json({"error": error}) or Complaint(
+                message=f"finish_reason {reason!r}", words=reason
+            )
+            self._failed(complaint, self._last)
+        elif kind in _ABORTED:
+            self._fail(BrokenStreamError, f"gave up its own answer (finish_reason {reason!r})")
+        self.finished = True
+        self._cut_off = self._cut_off or kind in _CUT_OFF
+
+    def _sloppy_chunk(self, name: str, data: bytes) -> object:
+        """What orjson refused: the end mark, surrogates and control characters, or no JSON at all."""
+        text = data.strip()
+        if text == b"[DONE]":
+            self.complete = True
+            self.finished = self.finished or self._stop_reason == ""
+            return None
+        try:
+            chunk = loads(data)
+        except ValueError:
+            if text and name in ("", "message") and not self.finished:
+                self._last = data
+                self._fail(BrokenStreamError, f"sent an event that is no JSON: {one_line(repr(data[:200]))}")
+            return None
+        self._sloppy = True
+        return chunk
+
+    def _failed(self, complaint: Complaint, body: bytes) -> None:
+        self.failure = error_for(self._endpoint, complaint, status=None, body=body.decode(errors="replace"))
+        self.complete = True
+
+    def _fail(self, kind: type[ProviderError], what: str) -> None:
+        self.failure = kind(
+            f"{self._endpoint} {what}",
+            status=200,
+            body=self._last[:MAX_EXCERPT].decode(errors="replace"),
+            provider=self._endpoint.provider,
+        )
+        self.complete = True
+
+    def usage(self) -> Usage | None:
+        """Return the tokens spent, as far as they were told."""
+        return usage_of(self._usage) if self._usage else None
+
+    def reply(self) -> Reply:
+        """Return the reply; see ``_wire.Decoder``."""
+        if self.failure is None and not self.finished:
+            self._fail(BrokenStreamError, "ended its answer before the finish reason: nothing of it is used")
+        if self.failure is not None:
+            raise self.failure
+        kind = (self._stop_reason or "").lower()
+        return Reply(
+            self._blocks(),
+            model=self._model,
+            stop_reason=self._stop_reason,
+            usage=usage_of(self._usage),
+            cut_off=self._cut_off,
+            refusal=bool(self._refusal) or kind.partition(":")[0] in _REFUSED,
+        )
+
+    def _blocks(self) -> list[Block]:
+        provider = self._endpoint.provider
+        calls: list[ToolCall | RawBlock] = self._calls.blocks(provider, self._cut_off)
+        blocks: list[Block] = []
+        thinking: ThinkingBlock | None = self._thinking.block(provider, even_if_empty=bool(calls))
+        if thinking is not None:
+            blocks.append(thinking)
+        blocks += [TextBlock(text) for text in ("".join(self._text), "".join(self._refusal)) if text]
+        return blocks + calls
+
+
+def usage_of(usage: dict[str, Any]) -> Usage:
+    """Return the token counts of a Chat Completions ``usage``; zeros for what it doesn't say."""
+    prompt, details = _dict(usage.get("prompt_tokens_details")), _dict(usage.get("completion_tokens_details"))
+    read = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
+    input_tokens, total = _count(usage.get("prompt_tokens")), _count(usage.get("total_tokens"))
+    # xAI and Gemini count reasoning in the total only, all others in completion_tokens.
+    output = max(_count(usage.get("completion_tokens")), total - input_tokens)
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=output,
+        cache_read_tokens=min(_count(read), input_tokens),
+        cache_write_tokens=_count(prompt.get("cache_write_tokens")),
+        thinking_tokens=_count(details.get("reasoning_tokens")),
+        requests=1,
+    )
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and value > 0 else 0

@@ -1,0 +1,232 @@
+"""What messages are made of: text, images, files, thinking, tool calls and their results."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self, TypeAlias, final
+
+import attrs
+
+from ._frozen import FrozenDict, Json, freeze, freeze_dict
+
+
+class Value:
+    """A frozen value: whoever copies it, however deep, gets the same object."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+def clean_text(text: str) -> str:
+    """Return *text* with lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; pairs become their character.
+
+    Raises:
+        TypeError: it isn't a ``str``.
+    """
+    if type(text) is not str:
+        if not isinstance(text, str):
+            raise TypeError(f"text must be str, not {type(text).__name__}: {text!r:.80}")
+        text = str.__str__(text)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+@final
+@attrs.frozen
+class TextBlock(Value):
+    """Text. Lone surrogates are replaced by U+FFFD."""
+
+    text: str = attrs.field(converter=clean_text)
+
+
+_IMAGE_MAGIC = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+
+
+def _as_bytes(data: object) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"data must be bytes, not {type(data).__name__}; from text use from_base64, from a file from_path"
+        )
+    return bytes(data)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"not base64: {error}") from None
+
+
+def _sniff_image(image: Image) -> str:
+    data = image.data
+    for magic, media_type in _IMAGE_MAGIC:
+        if data.startswith(magic):
+            return media_type
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    raise ValueError(f"not a PNG, JPEG, GIF or WebP image: {len(data)} bytes that start with {data[:12]!r}")
+
+
+@final
+@attrs.frozen
+class Image(Value):
+    """A PNG, JPEG, GIF or WebP picture.
+
+    Args:
+        data: The file's bytes. ``media_type`` is found from them.
+
+    Raises:
+        TypeError: *data* isn't bytes.
+        ValueError: the bytes are none of these formats.
+    """
+
+    data: bytes = attrs.field(converter=_as_bytes, repr=lambda data: f"<{len(data)} B>")
+    media_type: str = attrs.field(init=False, default=attrs.Factory(_sniff_image, takes_self=True))
+    """``image/png``, ``image/jpeg``, ``image/gif`` or ``image/webp``."""
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Self:
+        """Read the picture at *path*. Blocks while it reads."""
+        return cls(Path(path).read_bytes())
+
+    @classmethod
+    def from_base64(cls, text: str) -> Self:
+        """Take the picture from base64 *text* (RFC 4648, section 4)."""
+        return cls(_from_base64(text))
+
+
+def _sniff_file(file: File) -> str:
+    if file.data.startswith(b"%PDF-"):
+        return "application/pdf"
+    try:
+        file.data.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"neither a PDF nor UTF-8 text: {len(file.data)} bytes that start with {file.data[:12]!r}"
+        ) from None
+    return "text/plain"
+
+
+@final
+@attrs.frozen
+class File(Value):
+    """A document that a provider can read: a PDF, or UTF-8 text.
+
+    Args:
+        data: The file's bytes.
+        media_type: ``application/pdf`` or a ``text/...`` type; found from the bytes when left out.
+        name: What the model may call it.
+
+    Raises:
+        ValueError: the bytes are neither PDF nor UTF-8 text, or *media_type* is of another kind.
+    """
+
+    data: bytes = attrs.field(converter=_as_bytes, repr=lambda data: f"<{len(data)} B>")
+    media_type: str = attrs.Factory(_sniff_file, takes_self=True)
+    name: str = attrs.field(default="document", converter=clean_text)
+
+    def __attrs_post_init__(self) -> None:
+        if self.media_type != "application/pdf" and not self.media_type.startswith("text/"):
+            raise ValueError(f"media_type {self.media_type!r}: use 'application/pdf' or a 'text/...' type")
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Self:
+        """Read the document at *path*; its name is the file's. Blocks while it reads."""
+        return cls(Path(path).read_bytes(), name=Path(path).name)
+
+    @classmethod
+    def from_base64(cls, text: str, *, name: str = "document") -> Self:
+        """Take the document from base64 *text* (RFC 4648, section 4)."""
+        return cls(_from_base64(text), name=name)
+
+
+def _freeze_args(args: object) -> FrozenDict | None:
+    return None if args is None else freeze_dict(args, "args")
+
+
+@final
+@attrs.frozen
+class ToolCall(Value):
+    """The model asks for a tool.
+
+    Raises:
+        TypeError: *args* holds something that isn't JSON.
+    """
+
+    id: str
+    """Unique within the State."""
+    name: str
+    args: FrozenDict | None = attrs.field(converter=_freeze_args)
+    """The arguments, a read-only dict; ``None`` where the model's JSON was malformed or cut off."""
+    raw_args: str | None = None
+    """The model's text where *args* is ``None``."""
+
+
+ResultBlock: TypeAlias = TextBlock | Image | File
+"""What a tool's result can hold."""
+
+
+def _as_results(blocks: Iterable[ResultBlock]) -> tuple[ResultBlock, ...]:
+    return tuple(blocks)
+
+
+@final
+@attrs.frozen
+class ToolResultBlock(Value):
+    """What a tool call gave, as the model reads it."""
+
+    call_id: str
+    content: tuple[ResultBlock, ...] = attrs.field(converter=_as_results)
+    is_error: bool = False
+
+
+def _freeze_raw(raw: object) -> Json:
+    return freeze(raw, "raw")
+
+
+@final
+@attrs.frozen
+class ThinkingBlock(Value):
+    """A model's reasoning. It goes back to the provider that wrote it, unchanged, and to no other."""
+
+    text: str = attrs.field(converter=clean_text)
+    signature: str | None = None
+    provider: str | None = None
+    raw: Json = attrs.field(default=None, converter=_freeze_raw)
+    """The provider's own block, where it has more than text and signature."""
+
+
+@final
+@attrs.frozen
+class RawBlock(Value):
+    """Any other block of one provider, kept and sent back to that provider as it came."""
+
+    provider: str
+    raw: Json = attrs.field(converter=_freeze_raw)
+
+
+Block: TypeAlias = TextBlock | Image | File | ToolCall | ToolResultBlock | ThinkingBlock | RawBlock
+"""What a message can hold."""
+
+
+def as_blocks(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Return *blocks* as a tuple."""
+    return tuple(blocks)
+
+
+def is_blank(block: Any) -> bool:
+    """Whether *block* is text without anything to see in it."""
+    return type(block) is TextBlock and (not block.text or block.text.isspace())

@@ -1,0 +1,280 @@
+"""The one converter between entries and their JSON bytes, format version 1.
+
+An entry is a JSON object with ``seq``, ``kind``, ``turn``, ``at`` and ``content``, then what is not at its default;
+blocks and the reasons a run stopped carry a ``type``. The first entry of a history (``seq`` 0) also says ``format``,
+the version. Fields that this version doesn't know are passed over.
+
+orjson refuses or rounds integers beyond 64 bits and lone surrogates: entries with those go through ``json``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, TypeAlias, get_args
+
+import attrs
+import cattrs
+import orjson
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+from . import _blocks as blocks
+from . import _entries as entries
+from ._entries import Entry, StateInfo, Stopped
+from ._frozen import FrozenDict, Json, freeze, freeze_dict
+from ._messages import Message, Reply, Usage
+
+FORMAT: Final = 1
+"""Version of the JSON form that this library writes, and the newest it reads."""
+
+Fields: TypeAlias = dict[str, Any]
+
+_BLOCKS: Final[dict[str, type]] = {
+    "text": blocks.TextBlock,
+    "image": blocks.Image,
+    "file": blocks.File,
+    "tool_call": blocks.ToolCall,
+    "tool_result": blocks.ToolResultBlock,
+    "thinking": blocks.ThinkingBlock,
+    "raw": blocks.RawBlock,
+}
+_STOPPED: Final[dict[str, type]] = {
+    "until": entries.StoppedByUntil,
+    "limit": entries.StoppedByLimit,
+    "finish": entries.StoppedByFinish,
+    "permission": entries.StoppedByPermission,
+    "budget": entries.StoppedByBudget,
+}
+_ENTRIES: Final[dict[str, type]] = {
+    "user": entries.MessageEntry,
+    "notice": entries.MessageEntry,
+    "model_request": entries.ModelRequestEntry,
+    "model_reply": entries.ModelReplyEntry,
+    "model_event": entries.ModelEventEntry,
+    "tool_result": entries.ToolResultEntry,
+    "ask": entries.ExchangeEntry,
+    "human": entries.ExchangeEntry,
+    "context_change": entries.ContextChangeEntry,
+    "run_start": entries.RunStartEntry,
+    "stop": entries.StopEntry,
+    "extra_data": entries.ExtraDataEntry,
+    "error": entries.ErrorEntry,
+}
+_VALUES: Final[tuple[type, ...]] = (
+    Usage,
+    Message,
+    Reply,
+    entries.Exchange,
+    entries.ContextChange,
+    entries.ModelEvent,
+    entries.AgentInfo,
+    StateInfo,
+)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the JSON object of *entry*."""
+    fields = _converter().unstructure(entry)
+    if entry.seq == 0:
+        fields = {"format": FORMAT, **fields}
+    return _dumps(fields)
+
+
+def decode_entry(raw: bytes) -> Entry:
+    """Return the entry of a JSON object.
+
+    Raises:
+        ValueError: it isn't an entry, or one of a newer format; the message says which part is wrong.
+    """
+    fields = _loads(raw)
+    if not isinstance(fields, dict):
+        raise ValueError(f"an entry is a JSON object, not {raw[:80]!r}")
+    if fields.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"saved in format {fields['format']!r}, and this alpineagents reads up to {FORMAT}; install a newer one"
+        )
+    return _structured(fields, _ENTRIES.get(fields.get("kind", "")), "an entry")  # type: ignore[no-any-return]  # an Entry by the table
+
+
+def decode_history(raws: Iterable[bytes]) -> list[Entry]:
+    """Return the entries of these JSON objects.
+
+    Raises:
+        ValueError: one of them isn't an entry; the message has its position.
+    """
+    decoded: list[Entry] = []
+    for raw in raws:
+        try:
+            decoded.append(decode_entry(raw))
+        except ValueError as error:
+            raise ValueError(f"entry {len(decoded)}: {error}") from error
+    return decoded
+
+
+def encode_info(info: StateInfo) -> bytes:
+    """Return the JSON object of *info*."""
+    return _dumps({"format": FORMAT, **_converter().unstructure(info)})
+
+
+def decode_info(raw: bytes) -> StateInfo:
+    """Return the StateInfo of a JSON object.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    fields = _loads(raw)
+    return _structured(fields, StateInfo, "a StateInfo")  # type: ignore[no-any-return]  # as asked
+
+
+def _structured(fields: Any, cls: type | None, what: str) -> Any:
+    if cls is None:
+        raise ValueError(f"kind {fields.get('kind')!r} is not one of {', '.join(_ENTRIES)}")
+    try:
+        return _converter().structure(fields, cls)
+    except Exception:  # noqa: BLE001  # whatever structuring trips over, the careful converter says where
+        try:
+            return _converter(careful=True).structure(fields, cls)
+        except cattrs.BaseValidationError as group:
+            raise ValueError(f"not {what}: {'; '.join(cattrs.transform_error(group))}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not {what}: {type(error).__name__}: {error}") from None
+
+
+# JSON text
+
+_LONG_NUMBER: Final = re.compile(rb"\d{19}")
+
+
+def _dumps(fields: Fields) -> bytes:
+    try:
+        return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+    except TypeError:
+        return json.dumps(fields, separators=(",", ":"), default=_time_text).encode()
+
+
+def _time_text(value: object) -> str:
+    assert isinstance(value, datetime)
+    return orjson.dumps(value, option=orjson.OPT_UTC_Z).decode().strip('"')
+
+
+def _loads(raw: bytes) -> Any:
+    if _LONG_NUMBER.search(raw):
+        return _loads_exactly(raw)
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _loads_exactly(raw)
+
+
+def _loads_exactly(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}: {raw[:80]!r}") from None
+
+
+# The converter
+
+
+@cache
+def _converter(*, careful: bool = False) -> cattrs.Converter:
+    """The converter; the careful one is slower and says where something is wrong."""
+    converter = cattrs.Converter(detailed_validation=careful)
+    for kind, check in _CHECKS.items():
+        converter.register_structure_hook(kind, check)
+    converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text, validate=True))
+    converter.register_unstructure_hook(bytes, lambda data: base64.b64encode(data).decode())
+    converter.register_structure_hook(Decimal, lambda text, _: Decimal(text))
+    converter.register_unstructure_hook(Decimal, str)
+    converter.register_unstructure_hook(datetime, lambda at: at)  # orjson writes it
+    converter.register_structure_hook(FrozenDict, lambda value, _: freeze_dict(value))
+    converter.register_unstructure_hook(FrozenDict, lambda value: value)
+    converter.register_structure_hook_func(lambda hint: hint == Json, lambda value, _: freeze(value))
+    converter.register_unstructure_hook_func(lambda hint: hint == Json, lambda value: value)
+    # From the inside out: each class is compiled from the hooks of what it holds.
+    _register_union(converter, blocks.ResultBlock, _BLOCKS)
+    _register_union(converter, blocks.Block, _BLOCKS)
+    _register_union(converter, Stopped, _STOPPED)
+    for cls in _VALUES:
+        _register_class(converter, cls)
+    for cls in dict.fromkeys(_ENTRIES.values()):
+        _register_entry(converter, cls)
+    return converter
+
+
+def _register_class(converter: cattrs.Converter, cls: Any) -> None:
+    converter.register_structure_hook(cls, make_dict_structure_fn(cls, converter))
+    converter.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True))
+
+
+def _register_union(converter: cattrs.Converter, union: Any, tags: dict[str, type]) -> None:
+    """Values of *union* are objects with a ``type``."""
+    for cls in get_args(union):
+        _register_class(converter, cls)
+    tag_of = {cls: tag for tag, cls in tags.items()}
+    read = {tag: converter.get_structure_hook(cls) for tag, cls in tags.items() if cls in get_args(union)}
+    write = {cls: converter.get_unstructure_hook(cls) for cls in get_args(union)}
+
+    def structure(fields: Any, _: object) -> Any:
+        tag = fields["type"]
+        if tag not in read:
+            raise ValueError(f"type {tag!r} is not one of {', '.join(read)}")
+        return read[tag](fields, tags[tag])
+
+    def unstructure(value: Any) -> Fields:
+        return {"type": tag_of[type(value)], **write[type(value)](value)}
+
+    def structure_optional(fields: Any, _: object) -> Any:
+        return None if fields is None else structure(fields, _)
+
+    def unstructure_optional(value: Any) -> Fields | None:
+        return None if value is None else unstructure(value)
+
+    optional = union | None
+    converter.register_structure_hook_func(lambda hint: hint == union, structure)
+    converter.register_unstructure_hook_func(lambda hint: hint == union, unstructure)
+    converter.register_structure_hook_func(lambda hint: hint == optional, structure_optional)
+    converter.register_unstructure_hook_func(lambda hint: hint == optional, unstructure_optional)
+
+
+def _register_entry(converter: cattrs.Converter, cls: Any) -> None:
+    """Entries have a ``kind``, and no ``error``: an exception isn't saved."""
+    leave_out: dict[str, Any] = {"error": override(omit=True)} if hasattr(attrs.fields(cls), "error") else {}
+    write = make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **leave_out)
+    converter.register_structure_hook(cls, make_dict_structure_fn(cls, converter, **leave_out))
+    converter.register_unstructure_hook(cls, lambda entry: {"kind": entry.kind, **write(entry)})
+
+
+def _str(value: object, _: object) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r:.80} is not text")
+    return value
+
+
+def _int(value: object, _: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.80} is not an integer")
+    return value
+
+
+def _bool(value: object, _: object) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"{value!r:.80} is not true or false")
+    return value
+
+
+def _time(text: object, _: object) -> datetime:
+    if type(text) is not str:
+        raise TypeError(f"{text!r:.80} is not a time")
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return at
+
+
+_CHECKS: Final[dict[type, Callable[[Any, Any], Any]]] = {str: _str, int: _int, bool: _bool, datetime: _time}

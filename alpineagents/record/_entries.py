@@ -1,0 +1,341 @@
+"""What happened: the 11 classes of history entries, and the values they hold.
+
+``at`` and ``error`` don't count in equality: two runs that did the same have equal histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar, Literal, TypeAlias, final
+
+import attrs
+
+from ._blocks import ResultBlock, ToolCall, Value
+from ._frozen import FrozenDict, Json, freeze, freeze_dict
+from ._messages import NO_USAGE, Message, Reply, Usage
+
+
+class ToolOutcome(StrEnum):
+    """How a tool call ended."""
+
+    DONE = "done"
+    ERROR = "error"
+    """The tool failed in a way the model should hear about."""
+    INPUT_ERROR = "input_error"
+    """The arguments were wrong; the tool didn't run."""
+    ABORTED = "aborted"
+    """An exception ended the run, or the process died; it may or may not have had effects."""
+    INTERRUPTED = "interrupted"
+    """The run was cancelled."""
+    DENIED = "denied"
+    """A permission refused it."""
+    CANCELLED = "cancelled"
+    """A refusal of another call stopped the turn."""
+
+
+def _freeze_answer(answer: object) -> Json:
+    return freeze(answer, "answer")
+
+
+def _freeze_data(data: object) -> FrozenDict:
+    return freeze_dict(data, "data")
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names))
+
+
+@final
+@attrs.frozen
+class StoppedByUntil(Value):
+    """A loop's ``until`` function was true."""
+
+    name: str
+    """The function's name."""
+
+
+@final
+@attrs.frozen
+class StoppedByLimit(Value):
+    """A loop's ``limit`` was reached."""
+
+    turns: int
+
+
+@final
+@attrs.frozen
+class StoppedByFinish(Value):
+    """``finish(answer)`` was called."""
+
+    answer: Json = attrs.field(default=None, converter=_freeze_answer)
+
+
+@final
+@attrs.frozen
+class StoppedByPermission(Value):
+    """A permission refused a call and stopped the run."""
+
+    call: ToolCall
+    permission: str
+    """The permission's ``repr``."""
+
+
+@final
+@attrs.frozen
+class StoppedByBudget(Value):
+    """The run's budget was used up."""
+
+    what: str
+    """``cost``, ``tokens``, ``requests`` or ``seconds``."""
+    limit: Json
+    used: Json
+
+
+Stopped: TypeAlias = StoppedByUntil | StoppedByLimit | StoppedByFinish | StoppedByPermission | StoppedByBudget
+"""Why a run is set to stop."""
+
+
+@final
+@attrs.frozen
+class Exchange(Value):
+    """A side question and its answer, in JSON form."""
+
+    question: str
+    answer: Json = attrs.field(converter=_freeze_answer)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ContextChange(Value):
+    """How ``messages`` were rewritten, and what replay needs to do it again."""
+
+    kind: Literal["import", "compact", "clear_tool_results", "restore"]
+    messages: tuple[Message, ...] = ()
+    """``import``: the messages the State began with."""
+    summary: str | None = None
+    """``compact``: what stands for the messages taken out."""
+    covers: int | None = None
+    """``compact``: how many messages the summary covers; those behind them stay."""
+    cleared: tuple[str, ...] = ()
+    """``clear_tool_results``: ids of the calls whose results were cleared."""
+    restored_to: int | None = None
+    """``restore``: length of the history whose values came back."""
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    usage: Usage = NO_USAGE
+    """Of the request that wrote the summary."""
+
+
+@final
+@attrs.frozen
+class ModelEvent(Value):
+    """Something a model adapter reported."""
+
+    kind: str
+    """``retry``, ``fallback``, ``rate_limited``, or the adapter's own word."""
+    text: str = ""
+    data: FrozenDict = attrs.field(factory=FrozenDict, converter=_freeze_data)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AgentInfo(Value):
+    """Which Agent a run had."""
+
+    name: str | None = None
+    model: str = ""
+    """``provider/name``"""
+    system_sha256: str | None = None
+    """Hex digest of the system prompt; ``None`` without one."""
+    tools: tuple[str, ...] = attrs.field(default=(), converter=_sorted)
+    mcp_servers: tuple[str, ...] = attrs.field(default=(), converter=_sorted)
+
+
+@attrs.frozen
+class EntryBase(Value):
+    """What every entry has."""
+
+    seq: int
+    """Position in history, from 0."""
+    turn: int
+    """The State's turn with this entry applied."""
+    at: datetime = attrs.field(eq=False)
+    """When it was recorded, UTC, to the microsecond; never before the entry before it."""
+
+
+@final
+@attrs.frozen
+class MessageEntry(EntryBase):
+    """``add_message``."""
+
+    content: Message
+
+    @property
+    def kind(self) -> Literal["user", "notice"]:
+        """``notice`` for a message from code, else ``user``."""
+        return "notice" if self.content.is_notice else "user"
+
+
+@final
+@attrs.frozen
+class ModelRequestEntry(EntryBase):
+    """``think`` sends a request."""
+
+    kind: ClassVar[Literal["model_request"]] = "model_request"
+    content: str
+    """The model's name."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools shown; ``None`` = all."""
+
+
+@final
+@attrs.frozen
+class ModelReplyEntry(EntryBase):
+    """The model answered."""
+
+    kind: ClassVar[Literal["model_reply"]] = "model_reply"
+    content: Reply
+
+
+@final
+@attrs.frozen
+class ModelEventEntry(EntryBase):
+    """The model adapter reported something, such as a retry."""
+
+    kind: ClassVar[Literal["model_event"]] = "model_event"
+    content: ModelEvent
+    usage: Usage = NO_USAGE
+    """Spent on an attempt that was thrown away."""
+
+
+@final
+@attrs.frozen
+class ToolResultEntry(EntryBase):
+    """A tool call got its result, whichever way it ended."""
+
+    kind: ClassVar[Literal["tool_result"]] = "tool_result"
+    content: tuple[ResultBlock, ...]
+    """What the model gets; ``content[0].text`` for plain text."""
+    call: ToolCall
+    outcome: ToolOutcome = ToolOutcome.DONE
+    child_ids: tuple[str, ...] = ()
+    """Ids of the States of the subagents that the call started."""
+    usage: Usage = NO_USAGE
+    """Of those subagents, what no earlier entry counted."""
+    decided_by: str | None = None
+    """``repr`` of the permission that decided."""
+    late: bool = False
+    """It came after the call had been closed; the model isn't sent it as the call's result."""
+    full: tuple[ResultBlock, ...] | None = None
+    """The whole result where the model gets a shortened one."""
+    error: BaseException | None = attrs.field(default=None, eq=False, repr=False)
+    """The exception that ended the call; not saved."""
+
+    @property
+    def is_error(self) -> bool:
+        """True for every outcome except ``done``."""
+        return self.outcome is not ToolOutcome.DONE
+
+
+@final
+@attrs.frozen
+class ExchangeEntry(EntryBase):
+    """``ask`` or ``ask_human`` got an answer."""
+
+    kind: Literal["ask", "human"]
+    content: Exchange
+    usage: Usage = NO_USAGE
+
+
+@final
+@attrs.frozen
+class ContextChangeEntry(EntryBase):
+    """``State(messages=...)``, ``compact``, ``clear_tool_results`` or ``restore``."""
+
+    kind: ClassVar[Literal["context_change"]] = "context_change"
+    content: ContextChange
+
+
+@final
+@attrs.frozen
+class RunStartEntry(EntryBase):
+    """A run started."""
+
+    kind: ClassVar[Literal["run_start"]] = "run_start"
+    content: AgentInfo
+    parent_id: str | None = None
+    """For a subagent: id of the State whose tool call started it."""
+    parent_call_id: str | None = None
+    """For a subagent: id of that call."""
+
+
+@final
+@attrs.frozen
+class StopEntry(EntryBase):
+    """The run was set to stop; ``content`` is ``None`` where an outer loop took an inner loop's stop back."""
+
+    kind: ClassVar[Literal["stop"]] = "stop"
+    content: Stopped | None
+
+
+@final
+@attrs.frozen
+class ExtraDataEntry(EntryBase):
+    """``State(extra_data=...)`` or ``edit_extra_data()`` changed something."""
+
+    kind: ClassVar[Literal["extra_data"]] = "extra_data"
+    content: FrozenDict
+    """The top-level keys that changed, with their new values."""
+    removed: tuple[str, ...] = ()
+    """The top-level keys that are gone."""
+
+
+@final
+@attrs.frozen
+class ErrorEntry(EntryBase):
+    """An exception was raised, such as ``"TimeoutError: took too long"``."""
+
+    kind: ClassVar[Literal["error"]] = "error"
+    content: str
+    action: Literal["think", "use_tools", "ask", "compact", "run"] = "run"
+    """What was under way. One of ``think`` takes the open request back."""
+    call: ToolCall | None = None
+    """The tool call that raised it."""
+    usage: Usage = NO_USAGE
+    """Tokens spent that no other entry counts."""
+    error: BaseException | None = attrs.field(default=None, eq=False, repr=False)
+    """The exception itself; not saved."""
+
+
+Entry: TypeAlias = (
+    MessageEntry
+    | ModelRequestEntry
+    | ModelReplyEntry
+    | ModelEventEntry
+    | ToolResultEntry
+    | ExchangeEntry
+    | ContextChangeEntry
+    | RunStartEntry
+    | StopEntry
+    | ExtraDataEntry
+    | ErrorEntry
+)
+"""An entry of a State's history. Check ``kind``, or use ``isinstance`` or ``match``, to know its ``content``."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StateInfo(Value):
+    """What a store lists of a State without loading it."""
+
+    id: str
+    first_message: str | None = None
+    """Text of the first message from the person's side, shortened to 200 characters."""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    turn: int = 0
+    stopped: Stopped | None = None
+    finished: bool = False
+    parent_id: str | None = None

@@ -1,0 +1,445 @@
+"""Snapshot, and fold(), the only code that may make one.
+
+Invariant: a Snapshot is fold() over its entries and nothing else, so a State read from a store and one watched live
+are equal. No clock, no chance, no I/O. A Snapshot isn't changed once fold has returned it; what it shares with other
+moments (history, messages, the results of an open reply, the ids of calls) only ever grows behind its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Final, assert_never, final
+
+from .._errors import IllegalEntryError
+from ._blocks import ToolCall, ToolResultBlock
+from ._conversation import cleared, compacted, first_fault
+from ._entries import (
+    AgentInfo,
+    ContextChange,
+    ContextChangeEntry,
+    Entry,
+    ErrorEntry,
+    ExchangeEntry,
+    ExtraDataEntry,
+    MessageEntry,
+    ModelEventEntry,
+    ModelReplyEntry,
+    ModelRequestEntry,
+    RunStartEntry,
+    StopEntry,
+    Stopped,
+    StoppedByFinish,
+    ToolResultEntry,
+)
+from ._frozen import FrozenDict, Json
+from ._growing import Prefix, grown
+from ._messages import NO_USAGE, Message, Usage
+
+_UNSET: Final = object()
+_new: Final = object.__new__
+_NO_IDS: Final[frozenset[str]] = frozenset()
+
+
+@final
+class Snapshot:
+    """All values of a State at one moment, its id aside."""
+
+    __slots__ = (
+        "_call_ids",
+        "_entries",
+        "_finish_answer",
+        "_messages",
+        "_messages_length",
+        "_open_ids",
+        "_results",
+        "_results_length",
+        "_text_answer",
+        "answer",
+        "calls",
+        "context_tokens",
+        "context_tokens_messages",
+        "created_at",
+        "extra_data",
+        "finished",
+        "last_run",
+        "late",
+        "length",
+        "parent_call_id",
+        "parent_id",
+        "request_open",
+        "shown_tools",
+        "stopped",
+        "turn",
+        "updated_at",
+        "usage",
+        "waiting",
+        "waiting_length",
+    )
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self.length = 0
+        self._messages: list[Message] = []
+        self._messages_length = 0
+        self._call_ids: dict[str, int] = {}
+        """Every call id of the history, with the position of its reply."""
+        self.calls: tuple[ToolCall, ...] = ()
+        """The calls of the open reply, those with a result included; empty when no reply is open."""
+        self._open_ids: frozenset[str] = _NO_IDS
+        self._results: dict[str, ToolResultBlock] = {}
+        self._results_length = 0
+        self.waiting: list[MessageEntry] = []
+        """Messages that wait for a reply or for results, and their number in waiting_length."""
+        self.waiting_length = 0
+        self.request_open = False
+        self.shown_tools: tuple[str, ...] | None = None
+        """Names of the tools that the last request showed; None = all."""
+        self.turn = 0
+        self.answer: Json = None
+        self._text_answer: str | None = None
+        self._finish_answer: object = _UNSET
+        self.finished = False
+        self.stopped: Stopped | None = None
+        self.usage: Usage = NO_USAGE
+        self.extra_data = FrozenDict()
+        self.created_at: datetime | None = None
+        self.updated_at: datetime | None = None
+        self.parent_id: str | None = None
+        self.parent_call_id: str | None = None
+        self.last_run: AgentInfo | None = None
+        self.late: tuple[ToolResultEntry, ...] = ()
+        """Results that came late and that the model hasn't been told of."""
+        self.context_tokens: int | None = None
+        """Tokens of the conversation up to the last reply, as its provider counted them; None where unknown."""
+        self.context_tokens_messages = 0
+        """How many of the messages that count covers."""
+
+    @property
+    def history(self) -> Prefix[Entry]:
+        """All entries."""
+        return Prefix(self._entries, self.length)
+
+    @property
+    def messages(self) -> Prefix[Message]:
+        """What the model sees at the next request."""
+        return Prefix(self._messages, self._messages_length)
+
+    @property
+    def pending_calls(self) -> tuple[ToolCall, ...]:
+        """Calls of the open reply without a result."""
+        if not self._results_length:
+            return self.calls
+        closed = set(islice(self._results, self._results_length))
+        return tuple([call for call in self.calls if call.id not in closed])
+
+    def is_pending(self, call_id: str) -> bool:
+        """Whether the call of this id has no result yet."""
+        if call_id not in self._open_ids:
+            return False
+        if len(self._results) == self._results_length:
+            return call_id not in self._results
+        return call_id not in set(islice(self._results, self._results_length))
+
+    def knows_call(self, call_id: str) -> bool:
+        """Whether the history has a call of this id."""
+        position = self._call_ids.get(call_id, self.length)
+        # A commit that was interrupted may have left an id behind: believe the entry.
+        return position < self.length and call_id in _call_ids_of(self._entries[position])
+
+    def holds(self, entry: MessageEntry) -> bool:
+        """Whether this message still waits to go into ``messages``."""
+        return self.waiting_length > 0 and self.waiting[0].seq <= entry.seq
+
+    def detached(self) -> Snapshot:
+        """Return the same moment on lists of its own, for another State to grow."""
+        new = self._copy()
+        new._entries = self._entries[: self.length]
+        new._messages = self._messages[: self._messages_length]
+        new._call_ids = dict(self._call_ids)
+        new._results = dict(islice(self._results.items(), self._results_length))
+        new.waiting = self.waiting[: self.waiting_length]
+        return new
+
+    def _copy(self) -> Snapshot:
+        new: Snapshot = _new(Snapshot)
+        new._entries = self._entries
+        new.length = self.length
+        new._messages = self._messages
+        new._messages_length = self._messages_length
+        new._call_ids = self._call_ids
+        new.calls = self.calls
+        new._open_ids = self._open_ids
+        new._results = self._results
+        new._results_length = self._results_length
+        new.waiting = self.waiting
+        new.waiting_length = self.waiting_length
+        new.request_open = self.request_open
+        new.shown_tools = self.shown_tools
+        new.turn = self.turn
+        new.answer = self.answer
+        new._text_answer = self._text_answer
+        new._finish_answer = self._finish_answer
+        new.finished = self.finished
+        new.stopped = self.stopped
+        new.usage = self.usage
+        new.extra_data = self.extra_data
+        new.created_at = self.created_at
+        new.updated_at = self.updated_at
+        new.parent_id = self.parent_id
+        new.parent_call_id = self.parent_call_id
+        new.last_run = self.last_run
+        new.late = self.late
+        new.context_tokens = self.context_tokens
+        new.context_tokens_messages = self.context_tokens_messages
+        return new
+
+
+def _call_ids_of(entry: Entry) -> list[str]:
+    if type(entry) is ModelReplyEntry:
+        return [call.id for call in entry.content.tool_calls]
+    if type(entry) is ContextChangeEntry:
+        return [call.id for message in entry.content.messages for call in message.tool_calls]
+    return []
+
+
+def replay(entries: Iterable[Entry]) -> Snapshot:
+    """Fold *entries* from the start.
+
+    Raises:
+        IllegalEntryError: one of them can't follow those before it; the message has its position.
+    """
+    snapshot = Snapshot()
+    for entry in entries:
+        snapshot = fold(snapshot, entry)
+    return snapshot
+
+
+def next_turn(snapshot: Snapshot, entry: type[Entry], *, action: str = "") -> int:
+    """Return the turn that an entry of this class has when it is recorded now."""
+    if entry is ModelRequestEntry:
+        return snapshot.turn + 1
+    if entry is ErrorEntry and action == "think" and snapshot.request_open:
+        return snapshot.turn - 1
+    return snapshot.turn
+
+
+def fold(snapshot: Snapshot, entry: Entry, *, restored: Snapshot | None = None) -> Snapshot:
+    """Return the Snapshot with *entry* applied. O(1), except where an entry rewrites the messages.
+
+    Args:
+        snapshot: The moment before; unchanged.
+        entry: What happened next.
+        restored: The Snapshot that a ``restore`` entry goes back to, where the caller has it; else it is replayed.
+
+    Raises:
+        IllegalEntryError: *entry* can't follow.
+    """
+    if entry.seq != snapshot.length:
+        raise IllegalEntryError(f"entry {entry.seq}: seq should be {snapshot.length}")
+    if snapshot.updated_at is not None and entry.at < snapshot.updated_at:
+        raise IllegalEntryError(
+            f"entry {entry.seq}: at {entry.at} is before {snapshot.updated_at}, that of the entry before it"
+        )
+    new = snapshot._copy()
+    if type(entry) is ContextChangeEntry:
+        new = _change_context(snapshot, new, entry.content, entry.seq, restored)
+    else:
+        _apply(new, entry)
+    if entry.turn != new.turn:
+        raise IllegalEntryError(f"entry {entry.seq}: turn {entry.turn} should be {new.turn}")
+    if new.created_at is None:
+        new.created_at = entry.at
+    new.updated_at = entry.at
+    new._entries = grown(snapshot._entries, snapshot.length, entry)
+    new.length = entry.seq + 1
+    return new
+
+
+def _apply(new: Snapshot, entry: Entry) -> None:
+    """Change *new*, a fresh copy, by an entry that leaves earlier messages alone."""
+    match entry:
+        case ModelRequestEntry():
+            _open_request(new, entry.seq)
+            new.shown_tools = entry.tools
+        case ModelReplyEntry():
+            _take_reply(new, entry)
+        case ToolResultEntry():
+            _take_result(new, entry)
+        case MessageEntry():
+            if new.request_open or new.calls:
+                new.waiting = grown(new.waiting, new.waiting_length, entry)
+                new.waiting_length += 1
+            else:
+                _add(new, entry.content)
+        case RunStartEntry():
+            if new.finished:
+                raise IllegalEntryError(f"entry {entry.seq}: a run can't start on a finished State")
+            if new.last_run is None:
+                new.parent_id, new.parent_call_id = entry.parent_id, entry.parent_call_id
+            new.last_run = entry.content
+            new.stopped = None
+        case StopEntry():
+            _stop(new, entry)
+        case ExtraDataEntry():
+            kept = {key: value for key, value in new.extra_data.items() if key not in entry.removed}
+            new.extra_data = FrozenDict(kept | entry.content)
+        case ErrorEntry():
+            new.usage += entry.usage
+            if entry.action == "think" and new.request_open:
+                new.request_open = False
+                new.turn -= 1
+                _let_waiting_in(new)
+        case ExchangeEntry() | ModelEventEntry():
+            new.usage += entry.usage
+        case ContextChangeEntry():
+            raise AssertionError("fold handles it")
+        case _:
+            assert_never(entry)
+
+
+def _add(new: Snapshot, message: Message) -> None:
+    new._messages = grown(new._messages, new._messages_length, message)
+    new._messages_length += 1
+
+
+def _let_waiting_in(new: Snapshot) -> None:
+    if new.waiting_length:
+        for entry in islice(new.waiting, new.waiting_length):
+            _add(new, entry.content)
+        new.waiting = []
+        new.waiting_length = 0
+
+
+def _open_request(new: Snapshot, seq: int) -> None:
+    if new.finished:
+        raise IllegalEntryError(f"entry {seq}: request on a finished State")
+    if new.request_open:
+        raise IllegalEntryError(f"entry {seq}: request while one is open")
+    if new.calls:
+        raise IllegalEntryError(f"entry {seq}: request while call {new.pending_calls[0].id!r} has no result")
+    if not new._messages_length:
+        raise IllegalEntryError(f"entry {seq}: request without messages")
+    new.request_open = True
+    new.turn += 1
+    new.late = ()
+
+
+def _take_reply(new: Snapshot, entry: ModelReplyEntry) -> None:
+    if not new.request_open:
+        raise IllegalEntryError(f"entry {entry.seq}: reply without a request")
+    reply = entry.content
+    calls = reply.tool_calls
+    ids = frozenset([call.id for call in calls]) if calls else _NO_IDS
+    if len(ids) != len(calls):
+        raise IllegalEntryError(f"entry {entry.seq}: a call id comes twice in one reply")
+    for call_id in ids:
+        if new.knows_call(call_id):
+            raise IllegalEntryError(f"entry {entry.seq}: call id {call_id!r} came before")
+        new._call_ids[call_id] = entry.seq
+    new.request_open = False
+    new.usage += reply.usage
+    _add(new, Message("assistant", reply.blocks, reply.cut_off))
+    if reply.usage.input_tokens:
+        new.context_tokens = reply.usage.input_tokens + reply.usage.output_tokens
+        new.context_tokens_messages = new._messages_length
+    if calls:
+        new.calls, new._open_ids = calls, ids
+        new._results, new._results_length = {}, 0
+    else:
+        new._text_answer = reply.text
+        _set_answer(new)
+        _let_waiting_in(new)
+
+
+def _set_answer(new: Snapshot) -> None:
+    new.answer = new._text_answer if new._finish_answer is _UNSET else new._finish_answer  # type: ignore[assignment]  # Json
+
+
+def _take_result(new: Snapshot, entry: ToolResultEntry) -> None:
+    call_id = entry.call.id
+    new.usage += entry.usage
+    if entry.late:
+        if new.is_pending(call_id) or not new.knows_call(call_id):
+            raise IllegalEntryError(f"entry {entry.seq}: late result of {call_id!r}, which isn't a closed call")
+        new.late = (*new.late, entry)
+        return
+    if not new.is_pending(call_id):
+        raise IllegalEntryError(f"entry {entry.seq}: result of {call_id!r}, which isn't a pending call")
+    block = ToolResultBlock(call_id, entry.content, entry.is_error)
+    if len(new._results) != new._results_length:
+        new._results = dict(islice(new._results.items(), new._results_length))
+    new._results[call_id] = block
+    new._results_length += 1
+    if new._results_length == len(new.calls):
+        results = new._results
+        _add(new, Message("tool", tuple([results[call.id] for call in new.calls])))
+        new.calls, new._open_ids = (), _NO_IDS
+        new._results, new._results_length = {}, 0
+        _let_waiting_in(new)
+
+
+def _stop(new: Snapshot, entry: StopEntry) -> None:
+    if isinstance(entry.content, StoppedByFinish):
+        new.finished = True
+        if entry.content.answer is not None:
+            new._finish_answer = entry.content.answer
+            _set_answer(new)
+    elif new.finished:
+        raise IllegalEntryError(f"entry {entry.seq}: stop {entry.content!r} on a finished State")
+    new.stopped = entry.content
+
+
+def _change_context(
+    old: Snapshot, new: Snapshot, change: ContextChange, seq: int, restored: Snapshot | None
+) -> Snapshot:
+    if change.kind == "import":
+        return _import(new, change, seq)
+    if new.request_open or new.calls:
+        raise IllegalEntryError(f"entry {seq}: {change.kind} while calls are pending or a request is open")
+    new.usage += change.usage
+    match change.kind:
+        case "compact":
+            _rewrite(new, compacted(old.messages, change))
+        case "clear_tool_results":
+            _rewrite(new, cleared(old.messages, change.cleared))
+        case "restore":
+            return _restore(old, change, seq, restored)
+        case _:
+            assert_never(change.kind)
+    return new
+
+
+def _import(new: Snapshot, change: ContextChange, seq: int) -> Snapshot:
+    if seq != 0:
+        raise IllegalEntryError(f"entry {seq}: messages can only be imported at the start of a history")
+    if fault := first_fault(change.messages):
+        raise IllegalEntryError(f"entry {seq}: {fault}")
+    for message in change.messages:
+        _add(new, message)
+        for call in message.tool_calls:
+            new._call_ids[call.id] = seq
+    return new
+
+
+def _rewrite(new: Snapshot, messages: list[Message]) -> None:
+    new._messages, new._messages_length = messages, len(messages)
+    new.context_tokens, new.context_tokens_messages = None, 0
+
+
+def _restore(old: Snapshot, change: ContextChange, seq: int, restored: Snapshot | None) -> Snapshot:
+    length = change.restored_to
+    if length is None or not 0 <= length <= old.length:
+        raise IllegalEntryError(f"entry {seq}: restores to a history of {length} entries, but there are {old.length}")
+    target = replay(islice(old._entries, length)) if restored is None else restored
+    if target.request_open or target.calls:
+        raise IllegalEntryError(f"entry {seq}: restores to a moment in the middle of a turn")
+    new = target._copy()
+    new._messages = target._messages[: target._messages_length]
+    new._call_ids = old._call_ids
+    new.usage = old.usage
+    new.late = old.late
+    new.last_run = old.last_run
+    new.created_at = old.created_at
+    return new

@@ -1,0 +1,147 @@
+"""Keeping the context small: how full it is, and having the model write a summary."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from .._errors import OutputError
+from ..record._blocks import Block, File, Image, TextBlock, ThinkingBlock, ToolCall, ToolResultBlock
+from ..record._entries import ContextChange
+from ..record._messages import Message
+from ..record._replay import Snapshot
+from ..state import State
+from ._ask import side_request
+from ._setup import Setup, record_error, refuse_finished, usage_of
+from ._think import respond
+
+INSTRUCTIONS: Final = (
+    "Write a summary of this conversation that can stand in its place: what was asked for, what was found out"
+    " and decided, what was done (names of files, commands and values exactly), and what is still open. Write only the summary."
+)
+
+CHARACTERS_PER_TOKEN: Final = 4
+IMAGE_TOKENS: Final = 1_500
+MESSAGE_TOKENS: Final = 4
+"""Rules of thumb, used only for what no reply has counted yet: the provider's own count takes their place."""
+
+
+@trio.lowlevel.enable_ki_protection
+async def compact(setup: Setup, state: State, instructions: str | None) -> None:
+    """Have the model summarise the messages, and put its summary in their place."""
+    refuse_finished(state, "compact")
+    with state.acting("compact"):
+        snap = state.snapshot_now()
+        state.refuse_in_turn(snap, "compact")
+        seen = list(snap.messages)
+        if not seen:
+            raise ValueError("compact: the State has no messages")
+        before = context_tokens(setup, state)
+        wish = INSTRUCTIONS if instructions is None else f"{INSTRUCTIONS}\n\n{instructions}"
+        try:
+            reply = await respond(setup, state, side_request(setup, [*seen, Message.user(wish)]), None)
+            if not reply.text.strip():
+                raise OutputError(f"{reply.model or setup.model.name} wrote no summary; the messages stay as they are")
+        except BaseException as error:
+            record_error(state, error, "compact", usage=usage_of(error))
+            raise
+        change = ContextChange(
+            kind="compact", summary=reply.text, covers=len(seen), tokens_before=before, usage=reply.usage
+        )
+        state.change_context("compact", lambda snap: change)
+
+
+def context_tokens(setup: Setup, state: State) -> int:
+    """Return about how many tokens the next request reads.
+
+    The count of the last reply's provider is the base; only what came after it is estimated.
+    """
+    snap = state.snapshot_now()
+    if snap.context_tokens is not None:
+        return snap.context_tokens + _estimate(snap, snap.context_tokens_messages)
+    fixed = len(setup.system or "") + sum(
+        _spec_length(spec.description, spec.input_schema) for spec in setup.tool_specs
+    )
+    return _estimate(snap, 0) + fixed // CHARACTERS_PER_TOKEN
+
+
+def context_used(setup: Setup, state: State) -> float | None:
+    """Return the fraction of the context window that the next request takes; None where the window is unknown."""
+    window = setup.model.context_window
+    return None if window is None else context_tokens(setup, state) / window
+
+
+def _estimate(snap: Snapshot, start: int) -> int:
+    messages = snap.messages
+    return sum(message_tokens(messages[i]) for i in range(start, len(messages)))
+
+
+def message_tokens(message: Message) -> int:
+    """Return about how many tokens a message has."""
+    return MESSAGE_TOKENS + sum(_block_tokens(block) for block in message.blocks)
+
+
+def _block_tokens(block: Block) -> int:
+    match block:
+        case TextBlock() | ThinkingBlock():
+            return len(block.text) // CHARACTERS_PER_TOKEN
+        case ToolCall():
+            return (len(block.name) + _spec_length(block.raw_args or "", block.args)) // CHARACTERS_PER_TOKEN
+        case ToolResultBlock():
+            return sum(_block_tokens(inner) for inner in block.content)
+        case Image():
+            return IMAGE_TOKENS
+        case File():
+            return len(block.data) // CHARACTERS_PER_TOKEN
+        case _:
+            return 0
+
+
+def _spec_length(text: str, value: object) -> int:
+    return len(text) + len(str(value))
+
+
+class Compacting(Protocol):
+    """What ``CompactIfFull`` needs of an Agent."""
+
+    def context_used(self, state: State) -> float | None:
+        """Return the fraction of the context window in use."""
+        ...
+
+    async def compact(self, state: State, instructions: str | None = None) -> None:
+        """Compact it."""
+
+
+@attrs.frozen
+class CompactIfFull:
+    """A block of a loop: ``await compact_if_full(agent, state)`` compacts when the context is nearly full.
+
+    Does nothing where the model's window is unknown, or where there is nothing yet that a summary could replace.
+    """
+
+    at: float = attrs.field(
+        default=0.6, validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.le(1))
+    )
+    """Fraction of the context window, in (0, 1]."""
+    instructions: str | None = None
+    """What the summary should look after, besides the usual."""
+
+    async def __call__(self, agent: Compacting, state: State) -> None:
+        """Compact if it is time. Checkpoint: only where it compacts."""
+        used = agent.context_used(state)
+        if used is not None and used > self.at and _can_shrink(state.snapshot_now()):
+            await agent.compact(state, self.instructions)
+
+
+def _can_shrink(snap: Snapshot) -> bool:
+    """Whether there is more than messages from the person's side: else compacting would go on for ever."""
+    if snap.calls or snap.request_open:
+        return False
+    return any(message.role != "user" for message in islice(snap.messages, len(snap.messages)))
+
+
+compact_if_full: Final = CompactIfFull()
+"""``CompactIfFull`` with its defaults."""

@@ -1,0 +1,98 @@
+"""A run, in order: checks, store, resume warning, start entry, loop, close."""
+
+from __future__ import annotations
+
+import warnings
+import trio
+
+from .._errors import ResumeWarning
+from ..record._entries import AgentInfo, Entry, ErrorEntry, RunStartEntry, ToolOutcome
+from ..record._frozen import Json
+from ..record._messages import Message
+from ..state import State, close_pending
+from ._groups import is_cancellation
+from ._keeper import keeping
+from ._setup import Setup, as_store, how_closed, record_error, refuse_finished, unprotected
+
+
+def as_state(subject: str | State) -> State:
+    """Return the State to run: a prompt makes a new one."""
+    if isinstance(subject, State):
+        return subject
+    if isinstance(subject, str):
+        return State(messages=[Message.user(subject)])
+    raise TypeError(f"run takes a prompt or a State, not {type(subject).__name__}: await agent.run('Find the bug')")
+
+
+@trio.lowlevel.enable_ki_protection
+async def run(setup: Setup, state: State) -> Json:
+    """Run the Agent's loop on *state* and return its answer."""
+    refuse_finished(state, "run")
+    with state.run_by(setup):
+        await trio.lowlevel.checkpoint()
+        return await keeping(state, setup.store or as_store(state), lambda: _work(setup, state))
+
+
+async def _work(setup: Setup, state: State) -> Json:
+    _warn_if_another(setup.info, state)
+    async with setup.model.session():
+        start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info))
+        try:
+            if setup.reporter is not None:
+                setup.reporter.on_run_start(state, setup.agent)
+            await unprotected(setup.loop, setup.agent, state)
+        except BaseException as error:
+            _close(state, start, error)
+            if setup.reporter is not None:
+                setup.reporter.on_run_end(state, error)
+            raise
+        close_pending(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
+        if setup.reporter is not None:
+            setup.reporter.on_run_end(state, None)
+    return state.answer
+
+
+def _close(state: State, start: Entry | None, error: BaseException) -> None:
+    """Record how the run was cut short, once, and close its calls."""
+    if not _recorded(state, 0 if start is None else start.seq, error):
+        record_error(state, error, "run")
+    close_pending(state, *how_closed(error))
+
+
+def _recorded(state: State, since: int, error: BaseException) -> bool:
+    history = state.history
+    errors = [entry.error for entry in history[since:] if isinstance(entry, ErrorEntry)]
+    if any(other is error for other in errors):
+        return True
+    last = history[-1]
+    # A nursery in the loop body makes a new Cancelled of the one that think recorded.
+    return is_cancellation(error) and isinstance(last, ErrorEntry) and isinstance(last.error, trio.Cancelled)
+
+
+def _warn_if_another(info: AgentInfo, state: State) -> None:
+    """On the first run of a loaded State, warn where the Agent differs from the one before.
+
+    Raises:
+        ResumeWarning: warnings of its class are errors. Nothing was recorded, and the next try raises it again.
+    """
+    if state.loaded and (saved := state.snapshot_now().last_run) is not None and (changes := _changes(saved, info)):
+        differences = "; ".join(_told(key, *pair) for key, pair in changes.items())
+        message = f"State {state.id} goes on with another Agent: {differences}"
+        warnings.warn(ResumeWarning(message, changes), stacklevel=2)
+    state.loaded = False
+
+
+def _changes(saved: AgentInfo, current: AgentInfo) -> dict[str, tuple[object, object]]:
+    names = ("name", "tools", "model", "system_sha256", "mcp_servers")
+    pairs = {name: (getattr(saved, name), getattr(current, name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _told(key: str, saved: object, current: object) -> str:
+    if key == "system_sha256":
+        return "system: changed"
+    if isinstance(saved, tuple) and isinstance(current, tuple):
+        removed = [f"removed {name}" for name in saved if name not in current]
+        added = [f"added {name}" for name in current if name not in saved]
+        return f"{'MCP servers' if key == 'mcp_servers' else key}: {', '.join([*removed, *added])}"
+    return f"{key}: {saved} -> {current}"

@@ -1,0 +1,108 @@
+"""What the actions need to know of an Agent, and what surrounds each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+import attrs
+import trio
+
+from .._contracts import Model, Reporter, Store, Tool
+from ..record._blocks import ToolCall
+from ..record._entries import AgentInfo, Entry, ErrorEntry, ToolOutcome
+from ..record._messages import NO_USAGE, ToolSpec, Usage
+from ..record._replay import Snapshot, next_turn
+from ..state import Recorder, State, close_pending, error_text
+from ..state._closing import MAY_HAVE_RUN
+from ._groups import is_cancellation, is_interrupt
+from ._keeper import keeping
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Setup:
+    """An Agent's settings, as the actions need them."""
+
+    agent: object
+    """The Agent itself: what user code is given."""
+    model: Model
+    system: str | None
+    tool_map: Mapping[str, Tool]
+    tool_specs: tuple[ToolSpec, ...]
+    """The tools as the model is told of them."""
+    loop: Callable[[Any, State], Awaitable[None]]
+    reporter: Reporter | None
+    store: Store | None
+    max_parallel_tools: int
+    info: AgentInfo
+
+
+@trio.lowlevel.disable_ki_protection
+async def unprotected(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """Await ``fn(*args)`` such that Ctrl+C can interrupt it wherever it is: for code that isn't the library's."""
+    return await fn(*args)
+
+
+async def acted(setup: Setup, state: State, action: Callable[[], Awaitable[T]]) -> T:
+    """Await ``action()``; outside a run with all that a run puts around it: session, store, and an orderly end."""
+    if state.running:
+        return await action()
+
+    @trio.lowlevel.enable_ki_protection
+    async def alone() -> T:
+        async with setup.model.session():
+            try:
+                return await action()
+            except BaseException as error:
+                if is_interrupt(error):
+                    close_pending(state, *how_closed(error))
+                raise
+
+    return await keeping(state, setup.store or as_store(state), alone)
+
+
+def as_store(state: State) -> Store | None:
+    """Return the Store that a State was loaded from or saved in."""
+    return state.store if isinstance(state.store, Store) else None
+
+
+def how_closed(error: BaseException) -> tuple[ToolOutcome, str]:
+    """Return outcome and text for a call that *error* cut short."""
+    if is_interrupt(error):
+        return ToolOutcome.INTERRUPTED, f"(interrupted by user) {MAY_HAVE_RUN.capitalize()}."
+    return ToolOutcome.ABORTED, f"(aborted: {type(error).__name__}) {MAY_HAVE_RUN.capitalize()}."
+
+
+def usage_of(error: BaseException) -> Usage:
+    """Return what the attempts behind an exception have spent, as far as it says."""
+    usage = getattr(error, "usage", None)
+    return usage if isinstance(usage, Usage) else NO_USAGE
+
+
+def record_error(
+    state: Recorder,
+    error: BaseException,
+    action: Literal["think", "use_tools", "ask", "compact", "run"],
+    *,
+    call: ToolCall | None = None,
+    usage: Usage = NO_USAGE,
+) -> None:
+    """Record an exception."""
+    content = "Cancelled" if is_cancellation(error) else error_text(error)
+
+    def make(snap: Snapshot, at: datetime) -> Entry:
+        turn = next_turn(snap, ErrorEntry, action=action)
+        return ErrorEntry(snap.length, turn, at, content, action, call, usage, error)
+
+    state.commit(make)
+
+
+def refuse_finished(state: State, action: str) -> None:
+    """Raise ValueError when ``finish`` was called."""
+    if state.finished:
+        raise ValueError(
+            f"{action}: State {state.id} is finished; go back first, state.restore(snapshot), or make a new State"
+        )

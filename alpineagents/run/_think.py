@@ -1,0 +1,162 @@
+"""One request, one reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import attrs
+import trio
+
+from .._contracts import Reporter, Tool
+from .._errors import CutOffError
+from ..record._blocks import Block, ToolCall, is_blank
+from ..record._entries import (
+    Entry,
+    MessageEntry,
+    ModelEvent,
+    ModelEventEntry,
+    ModelReplyEntry,
+    ModelRequestEntry,
+    ToolResultEntry,
+)
+from ..record._messages import Message, Reply, Request, TextDelta, ThinkingDelta, ToolSpec
+from ..record._replay import Snapshot
+from ..state import State, take_request_back
+from ._keeper import barrier
+from ._setup import Setup, record_error, refuse_finished, unprotected, usage_of
+
+
+@trio.lowlevel.enable_ki_protection
+async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, tool_choice: str) -> Reply:
+    """Send one request and record its reply."""
+    specs, shown = _shown(setup, tools)
+    _check_choice(tool_choice, specs)
+    with state.acting("think"):
+        refuse_finished(state, "think")
+        tell_late_results(state)
+        _open_request(state, setup.model.name, shown)
+        try:
+            if setup.reporter is not None:
+                setup.reporter.on_think_start(state)
+            await barrier(state)
+            request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
+            reply = with_unique_ids(state.snapshot_now(), await respond(setup, state, request, setup.reporter))
+        except BaseException as error:
+            record_error(state, error, "think", usage=usage_of(error))
+            raise
+        state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, reply))
+        if setup.reporter is not None:
+            setup.reporter.on_reply(state, reply)
+        if reply.cut_off and all(is_blank(block) for block in reply.blocks):
+            cut_off = CutOffError(
+                f"{reply.model or setup.model.name} reached its output limit before any text or tool call;"
+                " give it more room (max_tokens=) or a smaller conversation: await agent.compact(state)"
+            )
+            record_error(state, cut_off, "think")
+            raise cut_off
+    return reply
+
+
+async def respond(setup: Setup, state: State, request: Request, reporter: Reporter | None) -> Reply:
+    """Ask the model; record its events, and report its deltas to *reporter*."""
+
+    def emit(event: TextDelta | ThinkingDelta | ModelEvent) -> None:
+        if isinstance(event, ModelEvent):
+            state.commit(lambda snap, at: ModelEventEntry(snap.length, snap.turn, at, event))
+        elif reporter is not None:
+            if isinstance(event, TextDelta):
+                reporter.on_text(state, event.text)
+            else:
+                reporter.on_thinking(state, event.text)
+
+    reply = await unprotected(setup.model.respond, request, emit)
+    if not isinstance(reply, Reply):
+        raise TypeError(f"{setup.model.name}: respond must return a Reply, not {type(reply).__name__}")
+    return reply
+
+
+def _shown(setup: Setup, tools: Iterable[str | Tool] | None) -> tuple[tuple[ToolSpec, ...], tuple[str, ...] | None]:
+    """Return the tools that a request shows, and their names; None for the names where it shows all."""
+    if tools is None:
+        return setup.tool_specs, None
+    names = tuple([tool if isinstance(tool, str) else tool.name for tool in tools])
+    for name in names:
+        if name not in setup.tool_map:
+            raise ValueError(f"tools: no tool {name!r}; the Agent has {', '.join(setup.tool_map) or 'none'}")
+    return tuple([spec for spec in setup.tool_specs if spec.name in names]), names
+
+
+def _check_choice(choice: str, specs: tuple[ToolSpec, ...]) -> None:
+    if choice in ("auto", "none"):
+        return
+    if choice == "required":
+        if not specs:
+            raise ValueError("tool_choice='required' needs a tool: Agent(tools=[...])")
+        return
+    if not any(spec.name == choice for spec in specs):
+        names = ", ".join(spec.name for spec in specs) or "none"
+        raise ValueError(
+            f"tool_choice {choice!r}: use 'auto', 'required', 'none', or the name of a tool it is shown ({names})"
+        )
+
+
+def _open_request(state: State, model: str, shown: tuple[str, ...] | None) -> None:
+    def make(snap: Snapshot, at: datetime) -> Entry:
+        if snap.calls:
+            names = ", ".join(call.name for call in snap.pending_calls)
+            raise ValueError(
+                f"think: calls are pending ({names}), and each needs a result first: await agent.use_tools(state)"
+            )
+        if not len(snap.messages):
+            raise ValueError("think: the State has no messages: state.add_message(Message.user('...'))")
+        return ModelRequestEntry(snap.length, snap.turn + 1, at, model, shown)
+
+    if state.snapshot_now().request_open:  # nobody waits for it any more: its process or task is gone
+        take_request_back(state, "Aborted: the request was left without a reply")
+    state.commit(make)
+
+
+def tell_late_results(state: State) -> None:
+    """Tell the model, by notices, of results that came after their calls were closed."""
+    snap = state.snapshot_now()
+    for entry in snap.late:
+        if any(call.id == entry.call.id for message in snap.messages for call in message.tool_calls):
+            notice = Message.notice(_late_text(entry))
+            state.commit(lambda snap, at, notice=notice: MessageEntry(snap.length, snap.turn, at, notice))  # type: ignore[misc]  # a bound default
+
+
+def _late_text(entry: ToolResultEntry) -> str:
+    text = "".join([getattr(block, "text", f"({type(block).__name__})") for block in entry.content])
+    return f"The call {entry.call.name} ({entry.call.id}), closed before, has ended after all ({entry.outcome}): {text}"
+
+
+def with_unique_ids(snap: Snapshot, reply: Reply) -> Reply:
+    """Return *reply* with call ids that are unique in the State; those that are already stay as they are.
+
+    A call without an id gets one from its place in the history: the same history gives the same ids.
+    """
+    calls = reply.tool_calls
+    if not calls:
+        return reply
+    if all(call.id and not snap.knows_call(call.id) for call in calls) and len({call.id for call in calls}) == len(
+        calls
+    ):
+        return reply
+    taken: set[str] = set()
+    blocks: list[Block] = []
+    for block in reply.blocks:
+        if isinstance(block, ToolCall):
+            block = _renamed(block, snap, taken)
+            taken.add(block.id)
+        blocks.append(block)
+    return attrs.evolve(reply, blocks=tuple(blocks))
+
+
+def _renamed(call: ToolCall, snap: Snapshot, taken: set[str]) -> ToolCall:
+    base = call.id or f"call_{snap.length}_{len(taken)}"
+    name, count = base, 1
+    while name in taken or snap.knows_call(name):
+        count += 1
+        name = f"{base}_{count}"
+    return call if name == call.id else attrs.evolve(call, id=name)

@@ -1,0 +1,171 @@
+"""The calls of one reply, each to its end."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import attrs
+import trio
+
+from .._contracts import Tool, ToolContext
+from .._errors import ToolInputError
+from ..record._blocks import ResultBlock, TextBlock, ToolCall
+from ..record._entries import Entry, ToolOutcome, ToolResultEntry
+from ..record._replay import Snapshot
+from ..state import State, close_call, current_calls
+from ..tools import Ending, run_call
+from ._groups import is_cancellation, is_interrupt, most_important
+from ._keeper import barrier
+from ._setup import Setup, how_closed, record_error, refuse_finished
+
+
+@attrs.frozen
+class _Planned:
+    """A call that can run: its tool is there and its arguments are read."""
+
+    call: ToolCall
+    tool: Tool
+    args: Any
+
+
+@trio.lowlevel.enable_ki_protection
+async def use_tools(setup: Setup, state: State) -> None:
+    """Run the pending calls, each once."""
+    with state.acting("use_tools"):
+        refuse_finished(state, "use_tools")
+        planned = _plan(setup, state)
+        await barrier(state)
+        if len(planned) == 1:
+            await _alone(setup, state, planned[0])
+        elif planned:
+            await _together(setup, state, [one for one in planned if one.tool.parallel])
+            for one in planned:
+                if not one.tool.parallel:
+                    await _alone(setup, state, one)
+        else:
+            await trio.lowlevel.checkpoint()
+
+
+def _plan(setup: Setup, state: State) -> list[_Planned]:
+    """Read the arguments of all pending calls; those that can't run get their result at once."""
+    planned: list[_Planned] = []
+    snap = state.snapshot_now()
+    for call in snap.pending_calls:
+        try:
+            tool = _find(setup, snap, call)
+            planned.append(_Planned(call, tool, tool.read_args(_args(snap, call))))
+        except ToolInputError as error:
+            _record(state, call, Ending((TextBlock(str(error)),), ToolOutcome.INPUT_ERROR, None, error))
+    return planned
+
+
+def _find(setup: Setup, snap: Snapshot, call: ToolCall) -> Tool:
+    shown = list(setup.tool_map) if snap.shown_tools is None else snap.shown_tools
+    if call.name in shown and (tool := setup.tool_map.get(call.name)) is not None:
+        return tool
+    near = difflib.get_close_matches(call.name, shown, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise ToolInputError(f"There is no tool {call.name!r}.{hint} Available: {', '.join(shown) or 'none'}.")
+
+
+def _args(snap: Snapshot, call: ToolCall) -> Any:
+    if call.args is not None:
+        return call.args
+    last = snap.messages[-1]
+    if last.cut_off:
+        raise ToolInputError(
+            "The arguments were cut off by the output limit; the tool did not run. Send the call again, shorter."
+        )
+    raise ToolInputError(
+        f"The arguments are not a JSON object; the tool did not run. They were: {(call.raw_args or '')[:300]}"
+    )
+
+
+async def _alone(setup: Setup, state: State, one: _Planned) -> None:
+    try:
+        await _run_one(setup, state, one)
+    except BaseException as error:
+        _record_failure(state, one.call, error)
+        raise
+
+
+async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> None:
+    """Run calls at the same time. The first that fails cancels the others; what is finished stays."""
+    if len(planned) < 2:
+        for one in planned:
+            await _alone(setup, state, one)
+        return
+    slots = trio.CapacityLimiter(setup.max_parallel_tools) if len(planned) > setup.max_parallel_tools else None
+    failures: list[BaseException] = []
+
+    @trio.lowlevel.enable_ki_protection
+    async def task(one: _Planned) -> None:
+        try:
+            if slots is None:
+                await _run_one(setup, state, one)
+            else:
+                async with slots:
+                    await _run_one(setup, state, one)
+        except BaseException as error:
+            if is_cancellation(error):
+                raise
+            _record_failure(state, one.call, error)
+            failures.append(error)
+            nursery.cancel_scope.cancel()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for one in planned:
+                nursery.start_soon(task, one, name=f"tool {one.call.name} {one.call.id}")
+    except BaseException as group:  # noqa: BLE001  # raised again below
+        failures.append(group)
+    if failures:
+        raise most_important(failures)
+
+
+async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
+    call, tool = one.call, one.tool
+    if setup.reporter is not None:
+        setup.reporter.on_tool_start(state, call)
+    context = ToolContext(state, setup.agent, call, lambda *ended: _record_late(state, call, Ending(*ended)))
+    token = current_calls.set((*current_calls.get(), (state, call.id)))
+    try:
+        ending = await run_call(tool, one.args, context)
+    except BaseException as error:
+        if tool.abandon_on_cancel and is_interrupt(error):
+            close_call(state, call, *how_closed(error))  # its thread goes on; what it gives will be a late result
+        raise
+    finally:
+        current_calls.reset(token)
+    _record(state, call, ending)
+    if setup.reporter is not None:
+        setup.reporter.on_tool_end(state, call, ending.content, ending.outcome)
+
+
+def _record_failure(state: State, call: ToolCall, error: BaseException) -> None:
+    if not is_interrupt(error):
+        record_error(state, error, "use_tools", call=call)
+
+
+def _record(state: State, call: ToolCall, ending: Ending) -> None:
+    def make(snap: Snapshot, at: datetime) -> Entry:
+        return _entry(snap, at, call, ending, late=False)
+
+    state.commit(make)
+
+
+def _record_late(state: State, call: ToolCall, ending: Ending) -> None:
+    def make(snap: Snapshot, at: datetime) -> Entry:
+        return _entry(snap, at, call, ending, late=not snap.is_pending(call.id))
+
+    state.commit(make)
+
+
+def _entry(snap: Snapshot, at: datetime, call: ToolCall, ending: Ending, *, late: bool) -> ToolResultEntry:
+    content: tuple[ResultBlock, ...] = ending.content
+    return ToolResultEntry(
+        snap.length, snap.turn, at, content, call, ending.outcome, late=late, full=ending.full, error=ending.error
+    )

@@ -1,0 +1,30 @@
+"""One conversation and its record: State, and what its methods return."""
+
+from ._closing import close_after_crash, close_call, close_pending, error_text, take_request_back
+from ._context import current_calls
+from ._extra_data import ExtraDataEdit
+from ._receipts import Receipt
+from ._recorder import Recorder
+from ._show import describe, stop_reason
+from ._snapshot import StateSnapshot
+from ._state import State
+from ._waiters import runs_event_loop
+from ._watch import Watch
+
+__all__ = [
+    "ExtraDataEdit",
+    "Receipt",
+    "Recorder",
+    "State",
+    "StateSnapshot",
+    "Watch",
+    "close_after_crash",
+    "close_call",
+    "close_pending",
+    "current_calls",
+    "describe",
+    "error_text",
+    "runs_event_loop",
+    "stop_reason",
+    "take_request_back",
+]

@@ -1,0 +1,89 @@
+"""Editing a State's notepad: one editor at a time, in threads and tasks."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, final
+
+from ..record._entries import Entry, ExtraDataEntry
+from ..record._frozen import FrozenDict, freeze_dict, same, thaw
+from ._receipts import Receipt
+from ._recorder import Recorder
+from ._waiters import require_trio, runs_event_loop
+
+_editing: ContextVar[tuple[ExtraDataEdit, ...]] = ContextVar("alpineagents.editing", default=())
+
+
+@final
+class ExtraDataEdit:
+    """What ``edit_extra_data()`` returns: usable once, with ``with`` or ``async with``."""
+
+    __slots__ = ("_before", "_data", "_state", "_used")
+
+    def __init__(self, state: Recorder) -> None:
+        self._state = state
+        self._before = FrozenDict()
+        self._data: dict[str, Any] = {}
+        self._used = False
+
+    def __enter__(self) -> dict[str, Any]:
+        self._refuse_nesting()
+        turns = self._state.editing_turns()
+        if not turns.take_nowait(self):
+            if runs_event_loop():
+                raise RuntimeError(
+                    "another edit of extra_data is open, and waiting for it here would block this thread's event loop;"
+                    " write: async with state.edit_extra_data() as data:"
+                )
+            turns.take_blocking(self)
+        return self._begin()
+
+    async def __aenter__(self) -> dict[str, Any]:
+        require_trio("async with state.edit_extra_data()")
+        self._refuse_nesting()
+        await self._state.editing_turns().take(self)
+        return self._begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._end(failed=kind is not None)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        entry = self._end(failed=kind is not None)
+        if kind is None:
+            await Receipt(self._state, entry)
+
+    def _refuse_nesting(self) -> None:
+        if self._used:
+            raise RuntimeError("this edit was used already; call state.edit_extra_data() again")
+        if any(edit._state is self._state for edit in _editing.get()):
+            raise RuntimeError(
+                "this code is inside an edit of the same extra_data already; change the dict you have there"
+            )
+        self._used = True
+
+    def _begin(self) -> dict[str, Any]:
+        _editing.set((*_editing.get(), self))
+        self._before = self._state.snapshot_now().extra_data
+        self._data = thaw(self._before)
+        return self._data
+
+    def _end(self, *, failed: bool) -> Entry | None:
+        try:
+            return None if failed else self._record()
+        finally:
+            self._data = {}
+            _editing.set(tuple([edit for edit in _editing.get() if edit is not self]))
+            self._state.editing_turns().give_back(self)
+
+    def _record(self) -> Entry | None:
+        after = freeze_dict(self._data, "extra_data")
+        before = self._before
+        changed = {key: value for key, value in after.items() if key not in before or not same(before[key], value)}
+        removed = tuple([key for key in before if key not in after])
+        if not changed and not removed:
+            return None
+        content = freeze_dict(changed)
+        return self._state.commit(lambda snap, at: ExtraDataEntry(snap.length, snap.turn, at, content, removed))

@@ -1,0 +1,321 @@
+"""A provider on a loopback port: real HTTP/1.1, a scripted answer per request, strict about what it is sent.
+
+So far it speaks Chat Completions. It works under trio's autojump clock, as it is addressed by number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeAlias, final
+
+import attrs
+import h11
+import trio
+
+from ..record._blocks import TextBlock, ThinkingBlock, ToolCall
+from ..record._messages import Reply
+from ._chat_rules import problems
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Fault:
+    """An answer that something is wrong with. Without arguments, nothing is."""
+
+    status: int = 200
+    """HTTP status. From 400 on the body is an error in the provider's form, unless *body* is given."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Added to the answer's own, or put in place of them."""
+    body: str | bytes | Mapping[str, Any] | None = None
+    """Sent as it is, a mapping as JSON."""
+    answer: str | ToolCall | Reply | Sequence[str | ToolCall] = "Hello."
+    """What is streamed where there is no *body*."""
+    drop: bool = False
+    """Close the connection without any answer."""
+    wait: float = 0.0
+    """Seconds before the answer begins."""
+    cut_after: int | None = None
+    """Bytes of the body after which it stops: the connection is closed, or, with *stall*, stays open."""
+    stall: bool = False
+    """Say nothing more, where the body stops, until the client goes away."""
+    close: bool = False
+    """Close the connection behind the answer, although it was promised to be kept."""
+    chunked: bool = True
+    """``False``: the end of the connection is the end of the body, so a cut doesn't show."""
+    chunk_size: int | None = None
+    """Bytes per write; ``None`` = as the server has it."""
+
+
+Answer: TypeAlias = "str | bytes | ToolCall | Reply | Sequence[str | ToolCall] | Fault"
+"""Text, calls or a Reply, streamed as the provider would; bytes are sent as the event stream; or a Fault."""
+
+
+@final
+@attrs.frozen
+class ReceivedRequest:
+    """What a client sent."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: Any
+    """The JSON; ``None`` where there is none."""
+
+
+@final
+class ProviderServer:
+    """A provider that gives the answers of a script, in order.
+
+    Args:
+        script: An answer per request, or a function that makes one from the ReceivedRequest.
+        api_key: Demanded of requests; ``None`` = none is.
+        strict: Whether to refuse, as the provider would, what is wrong with a request.
+        chunk_size: Bytes per write of a stream; ``None`` = an event per write.
+        delay: Seconds between two writes.
+
+    Example::
+
+        async with ProviderServer(["Hello."]) as server:
+            model = OpenAICompatible("any", base_url=server.base_url)
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Answer | Callable[[ReceivedRequest], Answer]] = (),
+        *,
+        api_key: str | None = None,
+        strict: bool = True,
+        chunk_size: int | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        self.requests: list[ReceivedRequest] = []
+        """All that came, those that were refused too."""
+        self.connections = 0
+        """Open now."""
+        self.accepted = 0
+        """Connections that were ever opened."""
+        self._script = deque(script)
+        self._api_key = api_key
+        self._strict = strict
+        self._chunk_size = chunk_size
+        self._delay = delay
+        self._port = 0
+        self._nursery_manager = trio.open_nursery()
+        self._crash: Exception | None = None
+
+    @property
+    def base_url(self) -> str:
+        """What a model takes as ``base_url``."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def add(self, *answers: Answer | Callable[[ReceivedRequest], Answer]) -> None:
+        """Lengthen the script."""
+        self._script.extend(answers)
+
+    async def __aenter__(self) -> Self:
+        self._nursery = await self._nursery_manager.__aenter__()
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self._port = listeners[0].socket.getsockname()[1]
+        self._nursery.start_soon(trio.serve_listeners, self._connection, listeners)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        # The nursery isn't told of the block's error, so that it comes out as it is, not in a group.
+        self._nursery.cancel_scope.cancel()
+        await self._nursery_manager.__aexit__(None, None, None)
+        if self._crash is not None:
+            raise self._crash
+
+    async def _connection(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        self.accepted += 1
+        try:
+            await _serve(stream, self)
+        except (trio.BrokenResourceError, h11.RemoteProtocolError):
+            pass  # The client went away, or speaks no HTTP.
+        except Exception as error:  # noqa: BLE001  # raised where the block ends
+            self._crash = self._crash or error
+        finally:
+            self.connections -= 1
+
+    def _answer(self, request: ReceivedRequest) -> Fault:
+        """The next answer of the script, or the refusal that *request* deserves."""
+        if request.path == "/v1/models":
+            return Fault(body={"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+        if request.path != "/v1/chat/completions":
+            return Fault(status=404, body=_error(f"Invalid URL ({request.method} {request.path})", None))
+        if self._api_key is not None and request.headers.get("authorization") != f"Bearer {self._api_key}":
+            return Fault(status=401, body=_error("Incorrect API key provided.", "invalid_api_key"))
+        problem = next(problems(request.body), None) if self._strict else None
+        if problem is not None:
+            return Fault(status=400, body=_error(problem, None))
+        if not self._script:
+            return Fault(status=400, body=_error(f"the script has no answer to request {len(self.requests)}", None))
+        answer = self._script.popleft()
+        if callable(answer):
+            answer = answer(request)
+        if isinstance(answer, bytes):
+            return Fault(body=answer)
+        return answer if isinstance(answer, Fault) else Fault(answer=answer)
+
+    async def _send(self, link: _Link, request: ReceivedRequest, fault: Fault) -> bool:
+        """Send what *fault* says; return whether the connection can be used again."""
+        await trio.sleep(fault.wait)
+        if fault.drop:
+            return False
+        stream = isinstance(request.body, dict) and request.body.get("stream") is True
+        pieces, media_type = _body(fault, request, stream)
+        size = fault.chunk_size or self._chunk_size
+        if size is not None:
+            pieces = _cut(b"".join(pieces), size)
+        whole = fault.cut_after is None
+        if fault.cut_after is not None:
+            pieces = _cut(b"".join(pieces)[: fault.cut_after], size or max(fault.cut_after, 1))
+        await link.head(fault, media_type)
+        for number, piece in enumerate(pieces):
+            if number and self._delay:
+                await trio.sleep(self._delay)
+            await link.send(h11.Data(data=piece))
+        if fault.stall:
+            await link.wait_for_the_end()
+        elif whole:
+            await link.send(h11.EndOfMessage())
+        return whole and fault.chunked and not fault.stall and not fault.close
+
+
+@final
+class _Link:
+    """HTTP/1.1 over one connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self.http = h11.Connection(h11.SERVER)
+
+    async def send(self, event: h11.Event) -> None:
+        if data := self.http.send(event):
+            await self._stream.send_all(data)
+
+    async def head(self, fault: Fault, media_type: str) -> None:
+        headers = {"content-type": media_type, "x-request-id": "req_scripted"}
+        headers["transfer-encoding" if fault.chunked else "connection"] = "chunked" if fault.chunked else "close"
+        headers.update({name.lower(): value for name, value in fault.headers.items()})
+        await self.send(h11.Response(status_code=fault.status, headers=list(headers.items())))
+
+    async def next_event(self) -> Any:
+        while (event := self.http.next_event()) is h11.NEED_DATA:
+            self.http.receive_data(await self._stream.receive_some())
+        return event
+
+    async def wait_for_the_end(self) -> None:
+        while await self._stream.receive_some():
+            pass
+
+
+async def _serve(stream: trio.SocketStream, server: ProviderServer) -> None:
+    link = _Link(stream)
+    while True:
+        head = await link.next_event()
+        if not isinstance(head, h11.Request):
+            return
+        body = b""
+        while isinstance(event := await link.next_event(), h11.Data):
+            body += bytes(event.data)
+        headers = {name.decode(): value.decode() for name, value in head.headers}
+        try:
+            document = json.loads(body)
+        except ValueError:
+            document = None
+        request = ReceivedRequest(head.method.decode(), head.target.decode(), headers, document)
+        server.requests.append(request)
+        if not await server._send(link, request, server._answer(request)):
+            return
+        link.http.start_next_cycle()
+
+
+def _body(fault: Fault, request: ReceivedRequest, stream: bool) -> tuple[list[bytes], str]:
+    """The pieces of the answer's body, and its media type."""
+    body = fault.body
+    if body is None and fault.status >= 400:
+        body = _error(f"scripted failure {fault.status}", None)
+    if isinstance(body, Mapping):
+        return [json.dumps(body).encode()], "application/json"
+    if body is not None:
+        return [body.encode() if isinstance(body, str) else body], "text/event-stream"
+    model = request.body.get("model", "") if isinstance(request.body, dict) else ""
+    reply = _reply(fault.answer)
+    usage = {"prompt_tokens": len(json.dumps(request.body)) // 4, "completion_tokens": len(reply.text.split()) + 1}
+    if reply.usage.requests:
+        usage = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens}
+    if not stream:
+        return [json.dumps(_completion(reply, reply.model or model, usage)).encode()], "application/json"
+    events = [b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in _chunks(reply, reply.model or model, usage)]
+    return [*events, b"data: [DONE]\n\n"], "text/event-stream"
+
+
+def _reply(answer: str | ToolCall | Reply | Sequence[str | ToolCall]) -> Reply:
+    if isinstance(answer, Reply):
+        return answer
+    parts = [answer] if isinstance(answer, str | ToolCall) else answer
+    return Reply([TextBlock(part) if isinstance(part, str) else part for part in parts])
+
+
+def _chunks(reply: Reply, model: str, usage: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    def chunk(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": model,
+            "choices": [choice],
+        }
+
+    yield chunk({"role": "assistant", "content": None})
+    for block in reply.blocks:
+        if isinstance(block, ThinkingBlock):
+            yield from [chunk({"reasoning_content": word}) for word in _words(block.text)]
+        elif isinstance(block, TextBlock):
+            yield from [chunk({"content": word}) for word in _words(block.text)]
+    for index, call in enumerate(reply.tool_calls):
+        head = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+        yield chunk({"tool_calls": [head]})
+        for piece in _words(_arguments(call)):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield chunk({}, _finish_reason(reply))
+    last = chunk({})
+    yield {**last, "choices": [], "usage": {**usage, "total_tokens": sum(usage.values())}}
+
+
+def _completion(reply: Reply, model: str, usage: Mapping[str, int]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+            for call in reply.tool_calls
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(reply)}
+    return {"id": "chatcmpl-1", "object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+
+
+def _finish_reason(reply: Reply) -> str:
+    return reply.stop_reason or ("length" if reply.cut_off else "tool_calls" if reply.tool_calls else "stop")
+
+
+def _arguments(call: ToolCall) -> str:
+    return (call.raw_args or "") if call.args is None else json.dumps(call.args)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def _error(message: str, code: str | None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}

@@ -1,0 +1,56 @@
+"""One call of a tool, from its arguments to what the model gets."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import trio
+
+from .._contracts import Tool, ToolContext
+from .._errors import ToolError
+from ..record._blocks import TextBlock
+from ..record._entries import ToolOutcome
+from ._results import Ending, done, failed
+
+
+@trio.lowlevel.disable_ki_protection  # all of it: nothing in here has to be kept whole, and a spinning tool must end
+async def run_call(tool: Tool, args: Any, context: ToolContext) -> Ending:
+    """Run a tool and return how the call ended.
+
+    Args:
+        tool: The tool.
+        args: What its ``read_args`` returned.
+        context: What the call is part of.
+
+    Checkpoint: if the tool is one. Cancelled: the tool is, and what it raises then goes on.
+
+    Raises:
+        TypeError: the result isn't JSON.
+        RuntimeError: the tool raised a Cancelled though it hadn't been cancelled.
+        BaseException: whatever else the tool raises, except ToolError.
+    """
+    if tool.timeout is None:
+        return await _run(tool, args, context)
+    with trio.move_on_after(tool.timeout):
+        return await _run(tool, args, context)
+    text = f"(timed out after {tool.timeout:g} s)"
+    return Ending((TextBlock(text),), ToolOutcome.ERROR, None, TimeoutError(text[1:-1]))
+
+
+async def _run(tool: Tool, args: Any, context: ToolContext) -> Ending:
+    try:
+        return done(await tool.call(args, context), tool)
+    except ToolError as error:
+        return failed(error, tool)
+    except (trio.Cancelled, BaseExceptionGroup) as error:
+        if _is_cancellation(error) and trio.current_effective_deadline() != -inf:
+            raise RuntimeError(
+                f"tool {tool.name!r} raised Cancelled without being cancelled: one of its cancel scopes had ended"
+            ) from error
+        raise
+
+
+def _is_cancellation(error: trio.Cancelled | BaseExceptionGroup[BaseException]) -> bool:
+    """Whether it is trio's Cancelled, or a group of nothing else."""
+    return isinstance(error, trio.Cancelled) or error.split(trio.Cancelled)[1] is None

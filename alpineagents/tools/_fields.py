@@ -1,0 +1,120 @@
+"""The fields of attrs classes, dataclasses and TypedDicts, as their authors wrote them. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import attrs
+
+from ._docstring import Documentation, read_docstring
+from ._scope import Scope, names_around
+from ._shapes import MISSING
+
+
+@final
+@attrs.frozen
+class RawField:
+    """A field of a class, or a parameter of a function, before its hint is looked at."""
+
+    name: str
+    """As the constructor or the function takes it."""
+    hint: Any
+    """``MISSING`` where there is none."""
+    scope: Scope
+    omissible: bool = False
+    """Whether the class or function does without it."""
+    default: Any = MISSING
+    """``MISSING`` where there is none, or a factory makes it."""
+
+
+@final
+@attrs.frozen
+class RawClass:
+    """A class with fields."""
+
+    fields: tuple[RawField, ...]
+    make: Callable[..., Any]
+    documentation: Documentation
+
+
+def raw_class(cls: type) -> RawClass | None:
+    """Return what *cls* is made of; ``None`` if it isn't a class of a kind known here.
+
+    Raises:
+        TypeError: it can't be made from its fields.
+    """
+    documentation = _documentation(cls)
+    if typing.is_typeddict(cls):
+        return RawClass(tuple(_typed_dict_fields(cls)), dict, documentation)
+    if attrs.has(cls):
+        fields = tuple(_attrs_fields(cls))
+    elif dataclasses.is_dataclass(cls):
+        fields = tuple(_dataclass_fields(cls))
+    else:
+        return None
+    _check_constructor(cls, fields)
+    return RawClass(fields, cls, documentation)
+
+
+def _attrs_fields(cls: type) -> Iterator[RawField]:
+    hints = dict(_hints(cls))
+    for field in attrs.fields(cls):
+        if field.init:
+            hint, scope = hints.get(field.name, (MISSING if field.type is None else field.type, Scope()))
+            default = field.default
+            if default is attrs.NOTHING or isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # it is a class
+                default = MISSING
+            yield RawField(field.alias, hint, scope, field.default is not attrs.NOTHING, default)
+
+
+def _dataclass_fields(cls: type) -> Iterator[RawField]:
+    hints = dict(_hints(cls))
+    for field in dataclasses.fields(cls):
+        if field.init:
+            hint, scope = hints.get(field.name, (field.type, Scope()))
+            default = field.default
+            omissible = default is not MISSING or field.default_factory is not dataclasses.MISSING
+            yield RawField(field.name, hint, scope, omissible, default)
+
+
+def _typed_dict_fields(cls: type) -> Iterator[RawField]:
+    scope = _class_scope(cls)
+    required: frozenset[str] = cls.__required_keys__  # type: ignore[attr-defined]  # a TypedDict has it
+    for name, hint in cls.__annotations__.items():
+        yield RawField(name, hint, scope, name not in required)
+
+
+def _hints(cls: type) -> Iterator[tuple[str, tuple[Any, Scope]]]:
+    """Each annotated name with its hint and where to look up the names in it: a base may be from another module."""
+    for base in reversed(cls.__mro__):
+        scope = _class_scope(base)
+        for name, hint in inspect.get_annotations(base).items():
+            yield name, (hint, scope)
+
+
+def _class_scope(cls: type) -> Scope:
+    known: dict[str, Any] = getattr(sys.modules.get(cls.__module__), "__dict__", {})
+    inside = {name: value for name, value in vars(cls).items() if name not in known}
+    around = names_around(inspect.currentframe(), cls.__module__, cls.__qualname__)
+    return Scope(known, {**inside, **around, cls.__name__: cls})
+
+
+def _documentation(cls: type) -> Documentation:
+    docstring = cls.__dict__.get("__doc__")
+    if docstring is None or docstring.startswith(f"{cls.__name__}("):  # written by dataclass()
+        return Documentation()
+    return read_docstring(docstring)
+
+
+def _check_constructor(cls: type, fields: tuple[RawField, ...]) -> None:
+    try:
+        signature = inspect.signature(cls)
+        signature.bind(**dict.fromkeys(field.name for field in fields))
+        signature.bind(**dict.fromkeys(field.name for field in fields if not field.omissible))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{cls.__name__} can't be made from its fields: {error}") from None

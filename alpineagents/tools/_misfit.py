@@ -1,0 +1,105 @@
+"""What is wrong with a value, and where, in words that a model can use. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, final
+
+import attrs
+
+JSON_TYPES: Mapping[type, str] = MappingProxyType(
+    {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+)
+"""The types of JSON values, each with JSON Schema's name for it."""
+
+LONGEST_EXCERPT = 60
+"""Characters of a value that a message shows."""
+MOST_PROBLEMS = 50
+"""Problems that a message lists; the rest are counted."""
+
+
+@final
+@attrs.frozen
+class Problem:
+    """One thing that is wrong, and where."""
+
+    path: tuple[str | int, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{path_text(self.path)}: {self.text}" if self.path else self.text
+
+
+class Misfit(Exception):
+    """A value that a Shape refuses. It never leaves this package: ``read`` makes a ToolInputError of it."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = problems
+
+    def under(self, key: str | int) -> list[Problem]:
+        """Return the problems as seen from one level up."""
+        return [Problem((key, *problem.path), problem.text) for problem in self.problems]
+
+
+def is_a(kind: type, value: object) -> bool:
+    """Return ``isinstance(value, kind)``, without a type checker's conclusions about what is in *value*."""
+    return isinstance(value, kind)
+
+
+def json_type(value: object) -> type[object]:
+    """Return the JSON type of *value*, one of those that Shapes take."""
+    for kind in (dict, list):
+        if isinstance(value, kind):
+            return kind
+    return type(value)
+
+
+def misfit(expected: str, value: Any) -> Misfit:
+    """Return the Misfit for a value of the wrong kind."""
+    name = JSON_TYPES.get(json_type(value))
+    got = "null" if value is None else f"{name} {excerpt(value)}" if name else excerpt(value)
+    return Misfit([Problem((), f"expected {expected}, got {got}")])
+
+
+def excerpt(value: Any) -> str:
+    """Return the beginning of *value* as JSON."""
+    if isinstance(value, str) and len(value) > LONGEST_EXCERPT:
+        value = value[:LONGEST_EXCERPT]
+        return json.dumps(value, ensure_ascii=False) + "..."
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST_EXCERPT else text[:LONGEST_EXCERPT] + "..."
+
+
+def path_text(path: tuple[str | int, ...]) -> str:
+    """Return a path as it is written: ``filters[0].name``."""
+    parts: list[str] = []
+    for key in path:
+        if isinstance(key, str) and key.isidentifier() and len(key) <= LONGEST_EXCERPT:
+            parts.append(f".{key}" if parts else key)
+        else:
+            parts.append(f"[{excerpt(key)}]")
+    return "".join(parts)
+
+
+def problems_text(problems: Sequence[Problem], what: str) -> str:
+    """Return one message that lists *problems*."""
+    lines = [str(problem) for problem in problems[:MOST_PROBLEMS]]
+    if len(problems) > MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - MOST_PROBLEMS} more problems")
+    if len(lines) == 1:
+        return f"wrong {what}: {lines[0]}"
+    return "\n- ".join([f"wrong {what}, {len(problems)} problems:", *lines])
+
+
+def error_text(error: BaseException) -> str:
+    """Return the message of *error*; its class name if that is blank or can't be had."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # whatever a class of the user's does there
+        text = ""
+    return text if text.strip() else type(error).__name__

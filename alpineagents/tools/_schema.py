@@ -1,0 +1,251 @@
+"""Type hints → Shapes, in one walk: the JSON Schema and the reading of values come from the same Shape. Pure.
+
+To support one more type: write its Shape, and say in ``_Walk._of_hint`` which hints it stands for; a class with fields
+goes to ``_fields``.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from itertools import combinations
+from typing import Annotated, Any, Literal, NotRequired, Required, Union, cast
+
+from .._errors import ToolInputError
+from ..record._frozen import freeze
+from ._compounds import DescribedShape, DictShape, Field, ListShape, ObjectShape, ReferenceShape, UnionShape, clash
+from ._docstring import Documentation
+from ._fields import RawClass, RawField, raw_class
+from ._misfit import Misfit, problems_text
+from ._scope import Scope, resolve
+from ._shapes import MISSING, AnyShape, ChoiceShape, FloatShape, IntShape, PlainShape, Schema, Shape, choice_key
+
+SUPPORTED = (
+    "str, int, float, bool, None, Any, Literal, Enum, list[T], dict[str, T], T | None and other unions, "
+    'attrs classes, dataclasses, TypedDict, Annotated[T, "description"]'
+)
+
+_SCALARS: Mapping[Any, Shape] = {
+    str: PlainShape(str),
+    bool: PlainShape(bool),
+    None: PlainShape(type(None)),
+    type(None): PlainShape(type(None)),
+    int: IntShape(),
+    float: FloatShape(),
+    Any: AnyShape(),
+}
+
+
+def shape_of(hint: Any, *, owner: str = "returns", scope: Scope | None = None) -> Shape:
+    """Return the Shape of a type hint.
+
+    Args:
+        hint: The type hint.
+        owner: What errors call the place where it stands.
+        scope: Where names in strings are looked up.
+
+    Raises:
+        TypeError: it isn't supported, a name in it isn't defined, or a union in it is ambiguous.
+    """
+    walk = _Walk()
+    shape = walk.shape(resolve(hint, scope or Scope(), owner), owner)
+    walk.check_unions()
+    return shape
+
+
+def arguments_shape(owner: str, parameters: Iterable[RawField], documentation: Documentation) -> ObjectShape:
+    """Return the Shape of a function's arguments; it reads them as a dict.
+
+    Raises:
+        TypeError: as ``shape_of``; the message starts with *owner*.
+    """
+    fields: list[Field] = []
+    walk = _Walk()
+    for raw in parameters:
+        place = f"{owner}, parameter {raw.name!r}"
+        fields.append(walk.field(raw, place, documentation.parameters.get(raw.name, "")))
+    walk.check_unions()
+    return ObjectShape("", tuple(fields), dict)
+
+
+def schema_of(shape: Shape) -> Schema:
+    """Return the JSON Schema of *shape*, complete in itself: draft 2020-12, with ``$defs`` for recursive classes."""
+    defs: dict[str, Schema] = {}
+    schema = shape.core().schema(defs)  # of a recursive class itself, not of a reference: providers want an object here
+    return schema | {"$defs": defs} if defs else schema
+
+
+def read(shape: Shape, value: Any, *, what: str = "arguments", strict: bool = False) -> Any:
+    """Return the JSON *value* as the Python value that *shape* stands for.
+
+    Args:
+        shape: What is wanted.
+        value: What came.
+        what: What the error calls it.
+        strict: Whether only what the schema accepts is taken.
+
+    Raises:
+        ToolInputError: it doesn't fit; the message lists every problem, for the model to read.
+    """
+    try:
+        return shape.read(value, not strict)
+    except Misfit as error:
+        raise ToolInputError(problems_text(error.problems, what)) from error.__cause__
+    except RecursionError as error:
+        raise ToolInputError(f"wrong {what}: nested too deep") from error
+
+
+class _Walk:
+    """One walk over the hints of one tool: it knows the classes it is inside of."""
+
+    def __init__(self) -> None:
+        self._open: dict[type, str] = {}  # classes under way → their name in $defs, once something refers to it
+        self._done: dict[type, Shape] = {}
+        self._recursive: dict[str, ObjectShape] = {}
+        self._unions: list[tuple[UnionShape, str]] = []
+
+    def shape(self, hint: Any, place: str) -> Shape:
+        """Return the Shape of a hint without strings."""
+        try:
+            if hint in _SCALARS:
+                return _SCALARS[hint]
+        except TypeError:  # not hashable
+            pass
+        else:
+            if shape := self._of_hint(hint, place):
+                return shape
+        raise TypeError(f"{place}: the type {_text(hint)} isn't supported; use {SUPPORTED}")
+
+    def field(self, raw: RawField, place: str, description: str, *, of_class: bool = False) -> Field:
+        """Return the Field for a parameter or a field of a class."""
+        if raw.hint is MISSING:
+            raise TypeError(f"{place} has no type hint")
+        hint, omissible = resolve(raw.hint, raw.scope, place), raw.omissible
+        if typing.get_origin(hint) in (Required, NotRequired):
+            omissible = typing.get_origin(hint) is NotRequired
+            (hint,) = typing.get_args(hint)
+        shape: Shape = self.shape(hint, place)
+        if isinstance(shape, DescribedShape):
+            description = shape.description
+            shape = shape.shape
+        # A class field of one Literal value is a tag: models shall always write it, so that unions can be told apart.
+        is_tag = of_class and isinstance(shape, ChoiceShape) and len(shape.choices) == 1
+        fresh = raw.default if not of_class and type(raw.default) in (list, dict, set) else MISSING
+        default = _json_default(shape, raw.default)
+        return Field(raw.name, shape, description, is_tag or not omissible, omissible, default, fresh)
+
+    def check_unions(self) -> None:
+        """Refuse unions whose members can't be told apart. Only after the walk are all classes known."""
+        for union, place in self._unions:
+            for one, two in combinations(union.members, 2):
+                if clash(one, two):
+                    raise TypeError(
+                        f"{place}: {one.wanted()} and {two.wanted()} can't be told apart in one union; "
+                        'give each class a required key that the other lacks, or a tag: kind: Literal["..."]'
+                    )
+
+    def _of_hint(self, hint: Any, place: str) -> Shape | None:
+        origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+        if origin is Annotated:
+            shape = self.shape(args[0], place)
+            description = next((extra for extra in args[1:] if isinstance(extra, str) and extra.strip()), None)
+            return DescribedShape(shape, description) if description else shape
+        if origin is Literal:
+            return _literal(args)
+        if origin is Union or origin is types.UnionType:
+            return self._union(args, place)
+        if origin is list and len(args) <= 1:
+            return ListShape(self.shape(args[0] if args else Any, place))
+        if origin is dict and (not args or args[0] is str):
+            return DictShape(self.shape(args[1] if args else Any, place))
+        if isinstance(hint, type) and not args:
+            cls = cast("type[object]", hint)
+            return _enum(cls) if issubclass(cls, Enum) else self._class(cls, place)
+        return None
+
+    def _union(self, hints: Sequence[Any], place: str) -> Shape:
+        members = tuple([self.shape(hint, place) for hint in hints])
+        if {Any, type(None)} == set(hints):
+            return AnyShape()
+        union = UnionShape(members)
+        self._unions.append((union, place))
+        return union
+
+    def _class(self, cls: type, place: str) -> Shape | None:
+        if cls in self._done:
+            return self._done[cls]
+        if cls in self._open:
+            self._open[cls] = self._open[cls] or self._free_name(cls)
+            return ReferenceShape(self._open[cls], self._recursive)
+        raw = _raw_class(cls, place)
+        if raw is None:
+            return None
+        self._open[cls] = ""
+        about = raw.documentation
+        fields = [
+            self.field(
+                field,
+                f"{place}, field {cls.__name__}.{field.name}",
+                about.parameters.get(field.name, ""),
+                of_class=True,
+            )
+            for field in raw.fields
+        ]
+        shape = ObjectShape(cls.__name__, tuple(fields), raw.make, about.summary)
+        if name := self._open.pop(cls):
+            self._recursive[name] = shape
+        self._done[cls] = ReferenceShape(name, self._recursive) if name else shape
+        return self._done[cls]
+
+    def _free_name(self, cls: type) -> str:
+        taken = {*self._recursive, *self._open.values()}
+        names = [cls.__name__, *(f"{cls.__name__}_{number}" for number in range(2, len(taken) + 3))]
+        return next(name for name in names if name not in taken)
+
+
+def _raw_class(cls: type, place: str) -> RawClass | None:
+    try:
+        return raw_class(cls)
+    except TypeError as error:
+        raise TypeError(f"{place}: {error}") from None
+
+
+def _literal(values: Sequence[Any]) -> ChoiceShape | None:
+    """None where one of the values isn't JSON."""
+    pairs = [(value.value if isinstance(value, Enum) else value, value) for value in values]
+    return _choices(pairs)
+
+
+def _enum(cls: type[Enum]) -> ChoiceShape | None:
+    return _choices([(member.value, member) for member in cls])
+
+
+def _choices(pairs: Sequence[tuple[Any, Any]]) -> ChoiceShape | None:
+    choices: dict[tuple[type, Any], Any] = {}
+    for value, result in pairs:
+        try:
+            scalar = freeze(value)
+        except TypeError:
+            return None
+        if isinstance(scalar, list | dict):
+            return None
+        choices.setdefault(choice_key(scalar), result)
+    return ChoiceShape(choices) if choices else None
+
+
+def _json_default(shape: Shape, default: Any) -> Any:
+    """The default as the schema shows it: what could be sent instead of leaving it out; None tells a model nothing."""
+    if default is MISSING or default is None:
+        return MISSING
+    try:
+        value = freeze(default.value if isinstance(default, Enum) else default)
+        shape.read(value, False)
+    except (TypeError, ValueError, Misfit, KeyError):  # KeyError: of a recursive class that is under way
+        return MISSING
+    return value
+
+
+def _text(hint: Any) -> str:
+    return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)

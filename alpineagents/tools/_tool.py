@@ -1,0 +1,206 @@
+"""``@tool``: a function, with what the model has to know to call it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import FrameType, MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, final, overload
+
+import trio
+
+from .._contracts import Tool, ToolContext
+from ..record._blocks import ToolCall
+from ..record._frozen import FrozenDict
+from ..state import State
+from ._function import Options, Plan, plan_of
+from ._schema import read
+from ._threads import run_in_thread
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+_HIDDEN: Mapping[Any, Callable[[ToolContext], object]] = {
+    State: lambda context: context.state,
+    ToolCall: lambda context: context.call,
+}
+"""Types of parameters that the model doesn't see → what they get."""
+
+
+@final
+class FunctionTool(Tool, Generic[P, R]):
+    """A function that a model can call. Called by you, it is the function it was made of.
+
+    Made by ``@tool``. On a method it is bound by access, as the method is: ``tools=[box.open]``.
+    """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[P, R]
+
+    def __init__(self, fn: Callable[P, R], plan: Plan) -> None:
+        self._fn: Callable[..., Any] = fn
+        self._plan = plan
+        self.name = plan.name
+        self.description = plan.description
+        self.input_schema = plan.schema
+        self.parallel = plan.options.parallel
+        self.timeout = plan.options.timeout
+        self.abandon_on_cancel = plan.options.abandon_on_cancel and not plan.is_async
+        self.max_result_bytes = plan.options.max_result_bytes
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._fn(*args, **kwargs)
+        return result
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FunctionTool[P, R]: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> FunctionTool[Q, R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> FunctionTool[..., R]:
+        target = owner if self._plan.binds == "class" else instance
+        if target is None or not self.is_unbound:
+            return self
+        return FunctionTool(MethodType(self._fn, target), self._plan)
+
+    def __repr__(self) -> str:
+        names = [field.name for field in self._plan.shape.fields] + [name for name, _ in self._plan.hidden]
+        return f"<{'unbound ' if self.is_unbound else ''}tool {self.name}({', '.join(names)})>"
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether it is a method without its object: nothing that a model can call."""
+        return self._plan.binds != "nothing" and not isinstance(self._fn, MethodType)
+
+    @trio.lowlevel.disable_ki_protection  # constructors of the user's run in here
+    def read_args(self, args: FrozenDict) -> dict[str, Any]:
+        """Return *args* as the function takes them by keyword, plain and changeable.
+
+        Raises:
+            ToolInputError: they are wrong; the message lists every problem, for the model to read.
+        """
+        return read(self._plan.shape, args)  # type: ignore[no-any-return]  # arguments_shape reads a dict
+
+    async def run(self, args: Any, state: State) -> object:
+        """Not for functions: they may want to know which call they are."""
+        raise TypeError(f"{self!r} is run by call(args, context); to use it yourself, call it as the function it is")
+
+    async def call(self, args: Any, context: ToolContext) -> object:
+        """Run the function with *args*, which ``read_args`` returned.
+
+        Checkpoint: if the function is one; a sync function runs in a thread, and that is one.
+        """
+        plan = self._plan
+        if plan.hidden:
+            args = args | {name: _HIDDEN[hidden](context) for name, hidden in plan.hidden}
+        if plan.is_async:
+            return await self._fn(**args)
+        result: Any = await run_in_thread(functools.partial(self._fn, **args), self, context)
+        return await result if inspect.isawaitable(result) else result
+
+
+class _Decorator:
+    """What ``@tool(...)`` returns."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def __call__(self, fn: Callable[P, R], /) -> FunctionTool[P, R]:
+        return _make(fn, self._options, inspect.currentframe())
+
+
+@overload
+def tool(fn: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parallel: bool = True,
+    timeout: float | None = None,
+    abandon_on_cancel: bool = True,
+    max_result_bytes: int = Tool.max_result_bytes,
+) -> _Decorator: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parallel: bool = True,
+    timeout: float | None = None,
+    abandon_on_cancel: bool = True,
+    max_result_bytes: int = Tool.max_result_bytes,
+) -> FunctionTool[..., Any] | _Decorator:
+    """Make a function a tool: ``@tool``, or ``@tool(timeout=30)``.
+
+    The model sees the name, the first paragraph of the docstring, and the parameters with their types and what the
+    docstring says of them. A parameter whose type is ``State`` or ``ToolCall`` is not shown; it gets the State and the
+    call that the tool runs for.
+
+    Args:
+        fn: A function, async or not, a method, or another callable. A sync one runs in a thread.
+        name: What the model calls it: letters, digits, ``_`` and ``-``, at most 64; ``None`` = the function's name.
+        description: What it does; ``None`` = the first paragraph of the docstring, without one the name.
+        parallel: Whether its calls may run at the same time as others of the same reply.
+        timeout: Seconds until a call is cancelled and ends with an error result; ``None`` = never.
+        abandon_on_cancel: Whether a cancelled call leaves the thread of a sync function behind; else it waits for it.
+        max_result_bytes: UTF-8 bytes of text that the model gets of a result; longer ones are cut in the middle.
+
+    Returns:
+        A ``FunctionTool``. It still runs as the plain function when you call it.
+
+    Raises:
+        TypeError: the function can't be a tool, or an option is wrong.
+
+    ::
+
+        @tool
+        async def add(a: int, b: int) -> int:
+            "Add two numbers."
+            return a + b
+    """
+    options = Options(name, description, parallel, timeout, abandon_on_cancel, max_result_bytes)
+    return _Decorator(options) if fn is None else _make(fn, options, inspect.currentframe())
+
+
+def tools_of(item: object) -> list[Tool]:
+    """Return the tools that *item* stands for: itself, or all its ``@tool`` methods, in the order of their definition.
+
+    Raises:
+        TypeError: it is no tool and has none, or it is a method without its object.
+    """
+    if isinstance(item, FunctionTool) and item.is_unbound:
+        owner = item.__qualname__.rpartition(".")[0]
+        raise TypeError(
+            f"{item!r} is a method without its object; use the method of an object: {owner}(...).{item.__name__}"
+        )
+    if isinstance(item, Tool):
+        return [item]
+    if isinstance(item, type):
+        raise TypeError(f"{item.__name__} is a class; use an object of it: {item.__name__}(...)")
+    names = dict.fromkeys(name for cls in reversed(type(item).__mro__) for name in vars(cls))
+    found = [getattr(item, name) for name in names if _is_tool(inspect.getattr_static(type(item), name))]
+    if not found:
+        name = getattr(item, "__qualname__", None) or f"{type(item).__name__} object"
+        raise TypeError(
+            f"{name} is not a tool: {'decorate it with @tool' if callable(item) else 'it has no @tool methods'}"
+        )
+    return found
+
+
+def _is_tool(attribute: object) -> bool:
+    return isinstance(attribute.__func__ if isinstance(attribute, staticmethod) else attribute, FunctionTool)
+
+
+def _make(fn: Callable[P, R], options: Options, frame: FrameType | None) -> FunctionTool[P, R]:
+    """*frame* is that of who was called to decorate *fn*."""
+    if isinstance(fn, FunctionTool):
+        raise TypeError(f"{fn!r} is a tool already; to make another of its function, take fn.__wrapped__")
+    plain, plan = plan_of(fn, options, frame and frame.f_back, _HIDDEN)
+    return FunctionTool(plain, plan)

@@ -1,0 +1,32 @@
+"""The floor: see ``bare_trio.py``."""
+
+from __future__ import annotations
+
+import bare_trio
+import trio
+from common import THINK, TURNS, WARM_TURNS, Measured, arguments
+
+
+async def main() -> None:
+    workload, size, _ = arguments()
+    await bare_trio.agent(WARM_TURNS, 1, 0, bare_trio.add)
+    if workload == "W1":
+        with Measured():
+            await bare_trio.agent(size, 1, 0, bare_trio.add)
+    elif workload == "W2":
+        logs = []
+
+        async def one() -> None:
+            logs.append(await bare_trio.agent(TURNS, 1, THINK, bare_trio.add))
+
+        with Measured(agents=size):
+            async with trio.open_nursery() as nursery:
+                for _ in range(size):
+                    nursery.start_soon(one)
+        assert len(logs) == size
+    elif workload == "W6":
+        with Measured():
+            await bare_trio.agent(1, size, 0, bare_trio.slow)
+
+
+trio.run(main)

@@ -1,0 +1,179 @@
+"""How do we compare with other libraries, side by side on this machine?
+
+Every case runs in a fresh process, all sides in turn, several rounds; each library has an environment of its own under
+``build/peers``, made by pip at the first run. Workloads and units: ``common.py``, and ``W3``, ms that importing the library
+takes beyond a bare Python. The figures are medians; the ratios ours / bare trio and ours / peer come last. On a busy machine
+only the ratios mean something. To add a library: a script ``b_NAME.py`` and a line in PEERS.
+
+    python benchmarks/peers/run.py [--quick] [--peers alpineagents_0_7] [--workloads W1,W2,W6,W3] [--agents 1000,10000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Final, NamedTuple
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))
+
+from machine import describe  # noqa: E402  # from the folder above
+
+LONGEST: Final = 150
+"""Seconds after which a case is given up."""
+
+
+class Side(NamedTuple):
+    """A library: what pip installs, what a program imports, and how its tools can run."""
+
+    requirement: str | None
+    """``None``: the environment that this runs in has it."""
+    imports: str
+    modes: tuple[str, ...] = ("async",)
+
+
+OURS, BARE = "ours", "bare_trio"
+SIDES: Final = {
+    BARE: Side(None, "import trio, attrs, cattrs, orjson"),
+    OURS: Side(None, "import alpineagents", ("async", "sync")),
+}
+PEERS: Final = {
+    "alpineagents_0_7": Side("alpineagents==0.7.1", "import alpineagents", ("async", "sync")),
+}
+
+
+class Case(NamedTuple):
+    workload: str
+    size: int
+    mode: str
+
+    def __str__(self) -> str:
+        return self.workload if self.workload == "W3" else f"{self.workload} {self.size:,} {self.mode}"
+
+
+class Unit(NamedTuple):
+    key: str
+    """Of the report."""
+    text: str
+    factor: float = 1.0
+    per_size: bool = False
+
+
+UNITS: Final = {
+    "W1": (Unit("seconds", "µs per turn", 1e6, per_size=True), Unit("cpu", "µs CPU per turn", 1e6, per_size=True)),
+    "W2": (Unit("seconds", "s"), Unit("cpu", "s CPU"), Unit("kib", "KiB per agent")),
+    "W6": (Unit("seconds", "ms", 1e3), Unit("cpu", "ms CPU", 1e3)),
+    "W3": (Unit("seconds", "ms", 1e3), Unit("cpu", "ms CPU", 1e3)),
+}
+
+
+def python_of(name: str, side: Side) -> str:
+    """Return the interpreter of *side*'s environment, which is made if it isn't there."""
+    if side.requirement is None:
+        return sys.executable
+    folder = ROOT / "build" / "peers" / name
+    python, stamp = folder / "bin" / "python", folder / "installed"
+    if not stamp.exists() or stamp.read_text() != side.requirement:
+        print(f"Installing {side.requirement} in {folder.relative_to(ROOT)} ...", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", side.requirement], check=True)
+        stamp.write_text(side.requirement)
+    return str(python)
+
+
+def cases(workloads: list[str], agents: list[int], quick: bool) -> list[Case]:
+    found: list[Case] = []
+    for workload in workloads:
+        if workload == "W1":
+            sizes = (10, 1_000) if quick else (10, 100, 1_000, 10_000)
+            found += [Case("W1", size, mode) for size in sizes for mode in ("async", "sync")]
+        elif workload == "W2":
+            found += [Case("W2", size, "async") for size in agents]
+        elif workload == "W6":
+            found += [Case("W6", 200, mode) for mode in ("async", "sync")]
+        else:
+            found.append(Case("W3", 1, "async"))
+    return found
+
+
+def timed(python: str, code: str) -> dict[str, float]:
+    """Return the seconds that a fresh process takes for *code*."""
+    before, start = os.times(), perf_counter()
+    subprocess.run([python, "-c", code], check=True)
+    seconds, after = perf_counter() - start, os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"seconds": seconds, "cpu": cpu}
+
+
+def imported(python: str, side: Side) -> dict[str, float]:
+    """Return what an import takes, beyond a bare Python: best of 5, interleaved."""
+    pairs = [(timed(python, "pass"), timed(python, side.imports)) for _ in range(5)]
+    return {key: min(whole[key] for _, whole in pairs) - min(bare[key] for bare, _ in pairs) for key in ("seconds", "cpu")}
+
+
+def once(name: str, side: Side, python: str, case: Case) -> dict[str, float]:
+    """Run a case in a fresh process and return its report; an empty one if it takes too long."""
+    if case.workload == "W3":
+        return imported(python, side)
+    command = [python, str(HERE / f"b_{name}.py"), case.workload, str(case.size), case.mode]
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    try:
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {}
+    if done.returncode:
+        raise SystemExit(f"{name}: {case} failed:\n{done.stderr}")
+    report: dict[str, float] = json.loads(done.stdout)
+    return report
+
+
+def show(case: Case, reports: dict[str, list[dict[str, float]]]) -> None:
+    print(f"\n{case}")
+    for unit in UNITS[case.workload]:
+        factor = unit.factor / (case.size if unit.per_size else 1)
+        values = {
+            name: median(report[unit.key] for report in found) * factor
+            for name, found in reports.items()
+            if found and all(unit.key in report for report in found)
+        }
+        if OURS not in values:
+            continue
+        figures = "".join(f"{name} {value:,.4g}".ljust(30) for name, value in values.items())
+        ratios = [f"ours/{name} {values[OURS] / value:.2f}" for name, value in values.items() if name != OURS]
+        print(f"  {unit.text:18}{figures}{', '.join(ratios)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--peers", default=",".join(PEERS), help="names, with commas between; '' for bare trio alone")
+    parser.add_argument("--workloads", default="W1,W2,W6,W3")
+    parser.add_argument("--agents", default="1000", help="sizes of W2")
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--quick", action="store_true", help="one round, fewer sizes: under a minute")
+    wanted = parser.parse_args()
+    rounds = wanted.rounds or (1 if wanted.quick else 3)
+    sides = SIDES | {name: PEERS[name] for name in wanted.peers.split(",") if name}
+    pythons = {name: python_of(name, side) for name, side in sides.items()}
+    print(describe(), f"{rounds} rounds", sep=", ")
+    agents = [int(size) for size in wanted.agents.split(",")]
+    for case in cases(wanted.workloads.split(","), agents, wanted.quick):
+        reports: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for _ in range(rounds):
+            for name, side in sides.items():
+                if case.mode in side.modes or (name == BARE):
+                    reports[name].append(once(name, side, pythons[name], case))
+        show(case, reports)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Two processes on one folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from alpineagents import FileStore, RunningElsewhereError
+
+from .children import child, run_to_end
+from .histories import INFO, conversation, encoded, files_in, log_of, raws
+
+HOLD = """
+async with store.lease(state_id):
+    say("held")
+    sys.stdin.readline()
+say("free")
+sys.stdin.readline()
+"""
+
+
+async def test_a_state_leased_by_another_process_is_refused_until_that_ends(files: FileStore) -> None:
+    await files.append("bug-1", 0, raws(1), INFO)
+    async with child(HOLD, files) as other:
+        assert await other.line() == "held"
+        with pytest.raises(RunningElsewhereError, match=r"State bug-1 in .*runs is held .* another one; wait until"):
+            async with files.lease("bug-1"):
+                pass
+        with pytest.raises(RunningElsewhereError):
+            await files.append("bug-1", 1, raws(1, 1), INFO)
+        with pytest.raises(RunningElsewhereError):
+            await files.delete("bug-1")
+        assert list(await files.read("bug-1")) == raws(1), "reading needs no lease"
+
+        await other.tell()
+        assert await other.line() == "free"
+
+        async with files.lease("bug-1"):
+            await files.append("bug-1", 1, raws(1, 1), INFO)
+    assert list(await files.read("bug-1")) == raws(2)
+
+
+async def test_a_state_that_is_not_there_yet_is_leased_once_too(files: FileStore) -> None:
+    async with child(HOLD, files) as other:
+        assert await other.line() == "held"
+        assert not await files.has("bug-1")
+        with pytest.raises(RunningElsewhereError):
+            async with files.lease("bug-1"):
+                pass
+        await other.tell()
+        assert await other.line() == "free"
+        assert files_in(files) == []
+
+
+async def test_the_lease_of_a_killed_process_is_free(files: FileStore) -> None:
+    async with child(HOLD, files) as other:
+        assert await other.line() == "held"
+        other.process.kill()
+        await other.process.wait()
+
+        async with files.lease("bug-1"):
+            await files.append("bug-1", 0, raws(1), INFO)
+    assert files_in(files) == ["bug-1.jsonl"]
+
+
+async def test_the_next_one_takes_over_what_a_killed_process_left(files: FileStore) -> None:
+    files.folder.mkdir()
+    (files.folder / ".bug-1.jsonl").write_bytes(b"\n".join(raws(2, by="the dead")) + b'\n{"seq":2,')
+
+    assert not await files.has("bug-1")
+    assert list(await files.infos()) == []
+    await files.append("bug-1", 0, raws(1), INFO)
+
+    assert list(await files.read("bug-1")) == raws(1)
+    assert files_in(files) == ["bug-1.jsonl"]
+
+
+async def test_deleting_removes_what_a_killed_process_left(files: FileStore) -> None:
+    await files.append("bug-1", 0, raws(1), INFO)
+    (files.folder / ".bug-1.jsonl").write_bytes(b"")
+    (files.folder / ".bug-2.jsonl").write_bytes(b"")
+
+    await files.delete("bug-1")
+    await files.delete("bug-2")
+
+    assert files_in(files) == []
+
+
+async def test_what_one_process_saved_another_one_loads_and_goes_on_with(files: FileStore) -> None:
+    state = conversation()
+    await files.save(state)
+
+    said = await run_to_end(
+        """
+state = await store.load(state_id)
+await state.add_message(Message.user("Thank you."))
+say(state.id)
+""",
+        files,
+    )
+
+    assert said == "bug-1\n"
+    loaded = await files.load("bug-1")
+    assert [message.text for message in loaded.messages][-2:] == ["It is in line 1.", "Thank you."]
+    assert encoded(loaded)[: len(state.history)] == encoded(state)
+
+
+FIGHT = """
+me, rounds = int(args[0]), int(args[1])
+while rounds:
+    try:
+        async with store.lease(state_id):
+            length = len(await store.read(state_id)) if await store.has(state_id) else 0
+            entries = [json.dumps({"seq": seq, "by": me}, separators=(",", ":")).encode() for seq in range(length, length + 3)]
+            await store.append(state_id, length, entries, b'{"turn":1}')
+            rounds -= 1
+    except RunningElsewhereError:
+        await trio.lowlevel.checkpoint()
+"""
+
+
+@pytest.mark.slow
+async def test_processes_that_fight_for_a_state_take_turns(files: FileStore) -> None:
+    async with trio.open_nursery() as nursery:
+        for me in range(3):
+            nursery.start_soon(run_to_end, FIGHT, files, me, 20)
+
+    entries = [json.loads(entry) for entry in await files.read("bug-1")]
+    assert [entry["seq"] for entry in entries] == list(range(3 * 20 * 3))
+    assert all(entries[at]["by"] == entries[at + 1]["by"] == entries[at + 2]["by"] for at in range(0, len(entries), 3))
+    assert files_in(files) == ["bug-1.jsonl"]
+
+
+FIGHT_WITH_DELETIONS = """
+me, rounds = int(args[0]), int(args[1])
+entries = [json.dumps({"seq": seq, "by": me}, separators=(",", ":")).encode() for seq in range(3)]
+while rounds:
+    try:
+        async with store.lease(state_id):
+            if not await store.has(state_id):
+                await store.append(state_id, 0, entries[:2], b'{"turn":1}')
+                await store.append(state_id, 2, entries[2:], b'{"turn":2}')
+                assert list(await store.read(state_id)) == entries
+                rounds -= 1
+                continue
+            found = [json.loads(entry) for entry in await store.read(state_id)]
+            assert [entry["seq"] for entry in found] == [0, 1, 2], found
+            assert len({entry["by"] for entry in found}) == 1, found
+        await store.delete(state_id)
+    except RunningElsewhereError:
+        await trio.lowlevel.checkpoint()
+"""
+
+
+@pytest.mark.slow
+async def test_processes_that_make_and_delete_a_state_see_it_whole_or_not(files: FileStore) -> None:
+    """No lease is held on a file that has lost its name, whatever happens between opening and locking it."""
+    async with trio.open_nursery() as nursery:
+        for me in range(3):
+            nursery.start_soon(run_to_end, FIGHT_WITH_DELETIONS, files, me, 25)
+
+    assert files_in(files) in (["bug-1.jsonl"], [])

@@ -1,0 +1,68 @@
+"""Every Python block of README.md and docs/ runs, a page from top to bottom in one process."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from alpineagents.testing import ProviderServer, tool_call
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def code_of(page: Path) -> str:
+    """The page's blocks, each where it stands, so that a traceback names the page's lines."""
+    text = page.read_text(encoding="utf-8")
+    lines = ["" for _ in text.splitlines()]
+    for block in BLOCK.finditer(text):
+        start = text[: block.start(1)].count("\n")
+        code = block.group(1).splitlines()
+        lines[start : start + len(code)] = code
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))], ids=lambda p: p.name
+)
+async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    code = code_of(page)
+    script = tmp_path / page.with_suffix(".py").name
+    script.write_text(code, encoding="utf-8")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    pytest_page = "def test_" in code
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "trio_mode=true",
+        script,
+    ]
+    answers = [tool_call("count_words", path="README.md"), "It has some."]
+    async with ProviderServer(answers) as server:
+        done = await trio.run_process(
+            command if pytest_page else [sys.executable, "-W", "error", script],
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "none"},
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    if not pytest_page:
+        expected = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+        printed = done.stdout.decode()
+        assert all(line in printed for line in expected), printed
