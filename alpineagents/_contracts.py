@@ -16,7 +16,7 @@ import attrs
 from ._errors import CorruptStoreError, StateNotFoundError
 from .record._blocks import ResultBlock, ToolCall
 from .record._codec import decode_history, decode_info, encode_entry, encode_info
-from .record._entries import Entry, ModelEvent, StateInfo, ToolOutcome
+from .record._entries import ModelEvent, StateInfo, ToolOutcome
 from .record._frozen import FrozenDict
 from .record._messages import Price, Reply, Request, TextDelta, ThinkingDelta
 from .record._replay import Snapshot
@@ -128,9 +128,6 @@ class Reporter:
     def on_tool_end(self, state: State, call: ToolCall, result: tuple[ResultBlock, ...], outcome: ToolOutcome) -> None:
         """A call got its result."""
 
-    def on_entry(self, state: State, entry: Entry) -> None:
-        """Something was recorded."""
-
     def on_run_end(self, state: State, error: BaseException | None) -> None:
         """A run ended; *error* is what comes out of it."""
 
@@ -193,8 +190,6 @@ class Store(ABC):
             RunningElsewhereError: somebody else holds the State.
             StoreError: it couldn't be written; nothing is lost.
         """
-        if state.store is None:
-            state.store = self
         async with state.writing() as mine:
             if mine:
                 async with self.lease(state.id):
@@ -211,6 +206,8 @@ class Store(ABC):
         entries = [encode_entry(entry) for entry in snap.history[start:]]
         if entries:
             await self.append(state.id, start, entries, encode_info(info_of(state.id, snap)))
+        if state.store is None:
+            state.store = self
         if state.store is self:
             state.saved = max(state.saved, snap.length)
             state.wake_waiters()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,17 +41,28 @@ from alpineagents import (
 from alpineagents.testing import FakeModel, tool_call
 
 ROOT = Path(__file__).parents[1]
-QUESTION = "Which of these files should I read first, and what does it say?"
-FOLLOW_UP = "Which file did you read for that?"
-LONGEST = 1_500
-"""Characters of a file that the model gets: the local model has room for about 2,000 tokens."""
+FOLLOW_UP = "And what does loading do?"
+LONGEST = 4_000
+"""Characters of a file that the model gets."""
 
 
-def reading_tools(folder: Path) -> list[Tool]:
-    """Return tools that look into *folder*, and nowhere else."""
+def text_files(folder: Path) -> list[str]:
+    """Return the names of the text files in *folder*."""
     names = sorted(entry.name for entry in folder.glob("*.md") if not entry.is_dir())
     if not names:
         raise ValueError(f"{folder} has no text files (*.md); name another one: --folder docs")
+    return names
+
+
+def question(folder: Path) -> str:
+    """Return what to ask about *folder*."""
+    names = text_files(folder)
+    return f"Read {'saving.md' if 'saving.md' in names else names[0]} and explain it in simple words."
+
+
+def reading_tools(folder: Path, *, introductions_only: bool) -> list[Tool]:
+    """Return tools that look into *folder*, and nowhere else."""
+    names = text_files(folder)
     Name = Literal[tuple(names)]  # so the model can only ask for files that exist
 
     @tool
@@ -60,8 +72,10 @@ def reading_tools(folder: Path) -> list[Tool]:
 
     @tool
     def read_file(name: Name) -> str:
-        """Read the beginning of a text file."""
-        return (folder / name).read_text(encoding="utf-8")[:LONGEST]
+        """Read a text file."""
+        text = (folder / name).read_text(encoding="utf-8")
+        paragraphs = [part.strip() for part in text.split("\n\n") if not part.startswith(("#", "`"))]
+        return " ".join(paragraphs[0].split()) if introductions_only and paragraphs else text[:LONGEST]
 
     return [list_files, read_file]
 
@@ -84,55 +98,59 @@ class Printer(Reporter):
 
 @loop(until=waiting_for_user, limit=4)
 async def read_then_answer(agent: Agent, state: State) -> None:
-    """For a very small model: have it read a file, then have it answer."""
-    has_read = state.messages[-1].role == "tool"
-    await agent.think(state, tools=[] if has_read else ["read_file"], tool_choice="auto" if has_read else "required")
-    await agent.use_tools(state)
+    """For a very small model: have it read a file, then ask for one thing only."""
+    if any(message.role == "tool" for message in state.messages):
+        await agent.think(state, tools=[])
+    else:
+        await agent.think(state, tools=["read_file"], tool_choice="required")
+        await agent.use_tools(state)
+        state.add_message(Message.user("Write a short summary of the text."))
 
 
 def scripted(*, resumed: bool) -> FakeModel:
     """A model that needs no network: it plays a reader, on what the tools really returned."""
 
-    def results(request: Request) -> list[str]:
-        blocks = [block for message in request.messages if message.role == "tool" for block in message.blocks]
-        return [block.content[0].text for block in blocks]
+    def asked_for(request: Request) -> ToolCall:
+        return tool_call("read_file", name=request.messages[0].text.split()[1])
 
-    def first_file(request: Request) -> ToolCall:
-        names = results(request)[-1].strip("[]").replace('"', "").split(",")
-        return tool_call("read_file", name=names[0].strip())
+    def sentences(request: Request) -> list[str]:
+        results = [block for message in request.messages if message.role == "tool" for block in message.blocks]
+        prose = [
+            part for part in results[-1].content[0].text.split("\n\n") if not part.startswith(("#", "`", "|", "*"))
+        ]
+        return re.split(r"(?<=[.:]) ", " ".join(" ".join(prose).split()))
 
     def answer(request: Request) -> str:
-        lines = [line.strip("# ").strip() for line in results(request)[-1].splitlines() if line.strip()]
-        return f"Begin with the one called {lines[0]!r}. It says: {' '.join(lines[1:4])}"
+        return f"In short: {sentences(request)[0]}"
 
     def follow_up(request: Request) -> str:
-        read = [
-            call.args["name"] for message in request.messages for call in message.tool_calls if call.name == "read_file"
-        ]
-        return f"I read {read[-1]}, {len(results(request)[-1].split())} words of it."
+        about = [sentence for sentence in sentences(request) if "load" in sentence.lower()]
+        return f"It says: {about[0] if about else 'nothing about that.'}"
 
-    first = [["Let me see what is there.", tool_call("list_files")], first_file, answer]
+    first = [["Let me see what is there.", tool_call("list_files")], asked_for, answer]
     return FakeModel([follow_up] if resumed else first, name="fake/scripted")
 
 
 @contextmanager
 def chosen_model(args: argparse.Namespace) -> Iterator[tuple[Model, bool]]:
-    """Yield the model to use, and whether it is the small local one; the first line printed says which."""
+    """Yield the model to use, and whether it is the small local one."""
     local = load_local_model()
     if args.base_url or args.model:
         yield (
-            OpenAICompatible(
-                args.model or "smollm2", base_url=args.base_url, max_tokens=args.max_tokens, temperature=0
-            ),
+            OpenAICompatible(args.model or local.MODEL, base_url=args.base_url, **(SMALL if args.small else {})),
             args.small,
         )
     elif os.environ.get("OPENAI_API_KEY") and not args.local:
         yield OpenAICompatible("gpt-5-mini"), False
     elif args.local or local.available():
         with local.serving() as base_url:
-            yield OpenAICompatible(local.MODEL, base_url=base_url, max_tokens=120, temperature=0), True
+            yield OpenAICompatible(local.MODEL, base_url=base_url, **SMALL), True
     else:
         yield scripted(resumed=args.resume is not None), False
+
+
+SMALL = {"max_tokens": 80, "temperature": 0, "extra_body": {"repeat_penalty": 1.1}}
+"""Settings that keep the local model, which has 135 million parameters, to the point."""
 
 
 def load_local_model():  # a module
@@ -143,10 +161,10 @@ def load_local_model():  # a module
     return local_model
 
 
-async def first_conversation(agent: Agent) -> State:
+async def first_conversation(agent: Agent, prompt: str) -> State:
     """Ask the question in a new State."""
-    state = State(messages=[Message.user(QUESTION)])
-    print(f"\nyou: {QUESTION}\nagent: ", end="")
+    state = State(messages=[Message.user(prompt)])
+    print(f"\nyou: {prompt}\nagent: ", end="", flush=True)
     await agent.run(state)
     return state
 
@@ -169,7 +187,15 @@ def show(state: State, store: FileStore) -> None:
     usage = state.usage
     print(f"\n\nanswer: {state.answer}\n\nhistory of {state.id}:\n{state}\n")
     print(f"tokens: {usage.input_tokens} read, {usage.output_tokens} written, in {usage.requests} requests")
-    print(f"saved in: {store.folder}/{state.id}.jsonl")
+    print(f"saved in: {os.path.relpath(store.folder)}/{state.id}.jsonl")
+
+
+def second_process(args: argparse.Namespace, model: Model, state: State, *, small: bool) -> list[str]:
+    """Return the command that goes on with *state*, on the same model."""
+    command = [sys.executable, __file__, "--resume", state.id, "--store", str(args.store), "--folder", str(args.folder)]
+    if isinstance(model, OpenAICompatible):
+        command += ["--model", model.model, "--base-url", model.base_url]
+    return [*command, "--small"] if small else command
 
 
 def main(args: argparse.Namespace) -> None:
@@ -177,13 +203,12 @@ def main(args: argparse.Namespace) -> None:
     store = FileStore(args.store)
     with chosen_model(args) as (model, small):
         print(
-            f"model: {model.name}"
-            + (" (scripted: build a real one with make local-model)" if model.name.startswith("fake/") else "")
+            f"model: {model.name}{' (scripted; make local-model builds a real one)' if isinstance(model, FakeModel) else ''}"
         )
         agent = Agent(
             model=model,
-            system="You answer questions about text files.",
-            tools=reading_tools(args.folder),
+            system="You are a helpful assistant.",
+            tools=reading_tools(args.folder, introductions_only=small),
             loop=read_then_answer if small else default_loop,
             reporter=Printer(),
             store=store,
@@ -192,30 +217,10 @@ def main(args: argparse.Namespace) -> None:
         if args.resume:
             show(trio.run(resumed_conversation, agent, args.resume), store)
             return
-        state = trio.run(first_conversation, agent)
+        state = trio.run(first_conversation, agent, question(args.folder))
         show(state, store)
-        second = [
-            sys.executable,
-            __file__,
-            "--resume",
-            state.id,
-            "--store",
-            str(args.store),
-            "--folder",
-            str(args.folder),
-        ]
-        if isinstance(model, OpenAICompatible):
-            second += [
-                "--model",
-                model.model,
-                "--base-url",
-                model.base_url,
-                *(["--small"] if small else []),
-                "--max-tokens",
-                "120",
-            ]
         sys.stdout.flush()
-        sys.exit(subprocess.run(second, check=False).returncode)
+        sys.exit(subprocess.run(second_process(args, model, state, small=small), check=False).returncode)
 
 
 def parsed() -> argparse.Namespace:
@@ -228,7 +233,6 @@ def parsed() -> argparse.Namespace:
         "--folder", type=Path, default=ROOT / "docs", help="the files to talk about (default: the docs)"
     )
     parser.add_argument("--store", type=Path, default=ROOT / "build" / "demo", help="where States are saved")
-    parser.add_argument("--max-tokens", type=int, help="most tokens of a reply")
     parser.add_argument("--resume", metavar="ID", help="go on with a saved State")
     parser.add_argument("--small", action="store_true", help="lead the model through the tools step by step")
     return parser.parse_args()

@@ -14,7 +14,7 @@ from .._errors import BrokenStreamError, ProviderError
 from ._target import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, Target
 from ._wire import one_line
 
-FAILURES = (httpx.HTTPError, httpx.InvalidURL)
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)  # The last: from host names that no DNS can have.
 _ENDED_BY_SERVER = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.CloseError)
 _NOT_CONNECTED = (httpx.ConnectTimeout, httpx.ConnectError, httpx.ProxyError)
 

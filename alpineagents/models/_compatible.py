@@ -24,6 +24,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _FREE = Price(0, 0)
 _SHORTEST_SECRET = 6
 """Characters. Shorter ones, such as "EMPTY", are no secrets, and taking them out would garble messages."""
+_HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _LOCAL_HOSTS = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))
 
 
@@ -48,7 +49,8 @@ def _problem_of(url: str) -> str:
         return str(error)
     if parts.scheme not in ("http", "https"):
         return "it must begin with http:// or https://"
-    if not parts.hostname or re.search(r"[\s\x00-\x1f]", url):
+    host = parts.hostname or ""
+    if (host.isascii() and ":" not in host and not _HOST.fullmatch(host)) or re.search(r"\s", url):
         return "it has no valid host"
     if parts.username is not None or parts.password is not None:
         return "a name or password in it would show in errors: use api_key= or extra_headers="
@@ -174,6 +176,8 @@ class OpenAICompatible(Model):
 
     async def respond(self, request: Request, emit: Emit) -> Reply:
         """Send *request* and return the whole reply; its usage has a cost where the price is known.
+
+        Given up as broken: no connection within 10 s, no byte of the answer within 600 s, or 120 s between two bytes.
 
         Checkpoint: yes. Cancelled: the request is given up and its connection closed.
 

@@ -44,9 +44,6 @@ class CallCollector:
         self._by_index: dict[int, _Call] = {}
         self._open: _Call | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
     def add(self, fragment: dict[str, Any]) -> None:
         """Take one item of a delta's ``tool_calls``."""
         function = fragment.get("function")

@@ -10,7 +10,7 @@ import base64
 import re
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import attrs
 
@@ -41,16 +41,15 @@ class ChatSettings:
     """Fields added to the request, or put in place of its own."""
 
 
-@final
-@attrs.frozen
-class _Encoded:
+class _Encoded(NamedTuple):
     """A message's JSON, in the parts that the order of a request needs."""
 
-    results: bytes = b""
+    of: weakref.ref[Message]
+    results: bytes
     """``tool`` messages, joined by commas."""
-    attachments: tuple[bytes, ...] = ()
+    attachments: list[bytes]
     """What those couldn't hold: parts of a user message behind all results."""
-    rest: bytes = b""
+    rest: bytes
     """The user or assistant message."""
 
 
@@ -65,7 +64,7 @@ class ChatWire:
         self._fields = _fixed_fields(endpoint, settings)
         self._extra = {key: dumps(value) for key, value in (settings.extra_body or {}).items()}
         self._parallel = settings.parallel_tool_calls
-        self._known: dict[int, tuple[weakref.ref[Message], _Encoded]] = {}
+        self._known: dict[int, _Encoded] = {}
 
     def decoder(self) -> ChatDecoder:
         """Return a new decoder for one answer."""
@@ -98,29 +97,30 @@ class ChatWire:
     def _messages(self, request: Request) -> list[bytes]:
         """All messages; attachments of results wait until the last result of their turn is out."""
         items: list[bytes] = []
-        attachments: list[bytes] = []
+        waiting: list[bytes] = []
         if request.system and not request.system.isspace():
             items.append(dumps({"role": "system", "content": request.system}))
+        known = self._known.get
         for message in request.messages:
-            encoded = self._encoded(message)
-            if encoded.results:
-                items.append(encoded.results)
-                attachments += encoded.attachments
-            if encoded.rest:
-                _flush(attachments, items)
-                items.append(encoded.rest)
-        _flush(attachments, items)
-        return items
+            encoded = known(id(message))
+            if encoded is None or encoded.of() is not message:
+                encoded = self._encode_once(message)
+            _, results, attachments, rest = encoded
+            if results:
+                items.append(results)
+                waiting += attachments
+            if rest:
+                if waiting:
+                    items.append(_user_message(waiting))
+                    waiting = []
+                items.append(rest)
+        return [*items, _user_message(waiting)] if waiting else items
 
-    def _encoded(self, message: Message) -> _Encoded:
-        """The message's JSON, made at most once while the message lives."""
-        key = id(message)
-        known = self._known.get(key)
-        if known is not None and known[0]() is message:
-            return known[1]
-        encoded = _encode(message, self.endpoint.provider)
-        forget = self._known.pop
-        self._known[key] = weakref.ref(message, lambda _: forget(key, None)), encoded
+    def _encode_once(self, message: Message) -> _Encoded:
+        """The message's JSON, kept while the message lives."""
+        key, forget = id(message), self._known.pop
+        of = weakref.ref(message, lambda _: forget(key, None))
+        encoded = self._known[key] = _Encoded(of, *_encode(message, self.endpoint.provider))
         return encoded
 
 
@@ -139,10 +139,8 @@ def _fixed_fields(endpoint: Endpoint, settings: ChatSettings) -> dict[str, bytes
     return {key: dumps(value) for key, value in fields.items() if value is not None}
 
 
-def _flush(attachments: list[bytes], items: list[bytes]) -> None:
-    if attachments:
-        items.append(dumps_object({"role": b'"user"', "content": dumps_array(attachments)}))
-        attachments.clear()
+def _user_message(parts: list[bytes]) -> bytes:
+    return dumps_object({"role": b'"user"', "content": dumps_array(parts)})
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:
@@ -180,7 +178,7 @@ def _may_be_strict(schema: object) -> bool:
     return all(_may_be_strict(value) for key, value in schema.items() if key not in ("enum", "const", "default"))
 
 
-def _encode(message: Message, provider: str) -> _Encoded:
+def _encode(message: Message, provider: str) -> tuple[bytes, list[bytes], bytes]:
     results: list[bytes] = []
     attachments: list[bytes] = []
     others: list[Block] = []
@@ -192,7 +190,7 @@ def _encode(message: Message, provider: str) -> _Encoded:
             others.append(block)
     encode_rest = _assistant if message.role == "assistant" else _user
     rest = encode_rest(others, provider)
-    return _Encoded(b",".join(results), tuple(attachments), dumps(rest) if rest else b"")
+    return b",".join(results), attachments, dumps(rest) if rest else b""
 
 
 def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:
@@ -204,7 +202,8 @@ def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | No
             function = {"name": block.name, "arguments": arguments}
             calls.append({"id": block.id, "type": "function", "function": function})
         elif type(block) is RawBlock and block.provider == provider and calls and isinstance(block.raw, FrozenDict):
-            calls[-1].update(block.raw)  # Stands behind the call it came with: Gemini's thought signature.
+            if (extra := block.raw.get("extra_content")) is not None:
+                calls[-1]["extra_content"] = extra  # Stands behind the call it came with.
     if not calls:
         return {"role": "assistant", "content": text} if text else None
     return {"role": "assistant", "content": text or None, "tool_calls": calls, **echo(blocks, provider)}

@@ -56,12 +56,15 @@ class Decoder(Protocol):
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
+        ...
 
     def feed_document(self, body: bytes) -> list[Delta]:
         """Take an answer that turned out to be no event stream: a JSON document, an HTML page, anything."""
+        ...
 
     def usage(self) -> Usage | None:
         """Return the tokens spent, as far as the provider told; ``None`` where it hasn't."""
+        ...
 
     def reply(self) -> Reply:
         """Return the reply.
@@ -70,6 +73,7 @@ class Decoder(Protocol):
             BrokenStreamError: the terminal marker hasn't come.
             ProviderError: ``failure``.
         """
+        ...
 
 
 class Wire(Protocol):
@@ -80,12 +84,15 @@ class Wire(Protocol):
 
     def encode(self, request: Request) -> bytes:
         """Return the request's JSON."""
+        ...
 
     def decoder(self) -> Decoder:
         """Return a new decoder for one answer."""
+        ...
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
+        ...
 
 
 @final

@@ -38,9 +38,8 @@ async def ask(setup: Setup, state: State, prompt: str, returns: type[T], retries
                 answer, plain = _read(reply, shape)
             except ToolInputError as error:
                 if not tries_left:
-                    raise OutputError(
-                        f"{setup.model.name} gave no {getattr(returns, '__name__', returns)} in {retries + 1} tries: {error}"
-                    ) from error
+                    wanted = getattr(returns, "__name__", returns)
+                    raise OutputError(f"{setup.model.name} gave no {wanted} in {retries + 1} tries: {error}") from error
                 messages += _try_again(reply, error)
             else:
                 break

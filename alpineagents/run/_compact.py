@@ -20,7 +20,8 @@ from ._think import respond
 
 INSTRUCTIONS: Final = (
     "Write a summary of this conversation that can stand in its place: what was asked for, what was found out"
-    " and decided, what was done (names of files, commands and values exactly), and what is still open. Write only the summary."
+    " and decided, what was done (names of files, commands and values exactly), and what is still open."
+    " Write only the summary."
 )
 
 CHARACTERS_PER_TOKEN: Final = 4

@@ -144,8 +144,10 @@ async def keeping(state: Recorder, store: Store | None, work: Callable[[], Await
             f"{store!r} has a State {state.id} already; continue that one: state = await store.load({state.id!r})"
         )
     async with state.writing() as mine:
-        if not mine:
-            return await work()
+        if not mine:  # another action on it is on, with a keeper that lasts until that one ends
+            result = await work()
+            await state.wait_saved(state.snapshot_now().length)
+            return result
         async with store.lease(state.id):
             if state.store is not store:
                 state.store, state.saved = store, 0

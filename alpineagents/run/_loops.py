@@ -45,6 +45,7 @@ class Loop:
 
     async def __call__(self, agent: Any, state: State) -> None:
         """Run turns. Before each: a stop that is set, the ``until`` functions in order, the limit. Checkpoint: yes."""
+        await trio.lowlevel.checkpoint()
         turns = 0
         while (stopped := await self._reason(state, turns)) is None:
             turns += 1
@@ -57,7 +58,6 @@ class Loop:
                 _record_stop(state, None)
         if state.stopped is None:
             _record_stop(state, stopped)
-        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _reason(self, state: State, turns: int) -> Stopped | None:
         if state.stopped is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+
 import trio
 
 from .._errors import ResumeWarning

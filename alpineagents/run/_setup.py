@@ -14,7 +14,7 @@ from ..record._blocks import ToolCall
 from ..record._entries import AgentInfo, Entry, ErrorEntry, ToolOutcome
 from ..record._messages import NO_USAGE, ToolSpec, Usage
 from ..record._replay import Snapshot, next_turn
-from ..state import Recorder, State, close_pending, error_text
+from ..state import Recorder, State, error_text
 from ..state._closing import MAY_HAVE_RUN
 from ._groups import is_cancellation, is_interrupt
 from ._keeper import keeping
@@ -51,15 +51,9 @@ async def acted(setup: Setup, state: State, action: Callable[[], Awaitable[T]]) 
     if state.running:
         return await action()
 
-    @trio.lowlevel.enable_ki_protection
     async def alone() -> T:
         async with setup.model.session():
-            try:
-                return await action()
-            except BaseException as error:
-                if is_interrupt(error):
-                    close_pending(state, *how_closed(error))
-                raise
+            return await action()
 
     return await keeping(state, setup.store or as_store(state), alone)
 

@@ -15,7 +15,7 @@ from .._errors import ToolInputError
 from ..record._blocks import ResultBlock, TextBlock, ToolCall
 from ..record._entries import Entry, ToolOutcome, ToolResultEntry
 from ..record._replay import Snapshot
-from ..state import State, close_call, current_calls
+from ..state import State, close_call, close_pending, current_calls
 from ..tools import Ending, run_call
 from ._groups import is_cancellation, is_interrupt, most_important
 from ._keeper import barrier
@@ -37,16 +37,25 @@ async def use_tools(setup: Setup, state: State) -> None:
     with state.acting("use_tools"):
         refuse_finished(state, "use_tools")
         planned = _plan(setup, state)
-        await barrier(state)
-        if len(planned) == 1:
-            await _alone(setup, state, planned[0])
-        elif planned:
-            await _together(setup, state, [one for one in planned if one.tool.parallel])
-            for one in planned:
-                if not one.tool.parallel:
-                    await _alone(setup, state, one)
-        else:
-            await trio.lowlevel.checkpoint()
+        try:
+            await barrier(state)
+            await _run_all(setup, state, planned)
+        except BaseException as error:
+            if is_interrupt(error):
+                close_pending(state, *how_closed(error))
+            raise
+
+
+async def _run_all(setup: Setup, state: State, planned: list[_Planned]) -> None:
+    if len(planned) == 1:
+        await _alone(setup, state, planned[0])
+    elif planned:
+        await _together(setup, state, [one for one in planned if one.tool.parallel])
+        for one in planned:
+            if not one.tool.parallel:
+                await _alone(setup, state, one)
+    else:
+        await trio.lowlevel.checkpoint()
 
 
 def _plan(setup: Setup, state: State) -> list[_Planned]:

@@ -99,6 +99,7 @@ class Recorder(Values):
     # Waiting
 
     @contextmanager
+    @trio.lowlevel.enable_ki_protection
     def waiter(self) -> Iterator[Waiter]:
         """Register the running task to be woken by every change."""
         waiter = Waiter()
@@ -126,6 +127,7 @@ class Recorder(Values):
             await saver.save(self)
 
     @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
     async def writing(self) -> AsyncIterator[bool]:
         """Hold the right to write this State to its store, which one run or one save has at a time.
 
@@ -177,6 +179,7 @@ class Recorder(Values):
         return self._run is not None or self._action is not None
 
     @contextmanager
+    @trio.lowlevel.enable_ki_protection
     def run_by(self, run: object) -> Iterator[None]:
         """Hold the State for one run.
 
@@ -196,6 +199,7 @@ class Recorder(Values):
             self.wake_waiters()
 
     @contextmanager
+    @trio.lowlevel.enable_ki_protection
     def acting(self, action: str) -> Iterator[None]:
         """Hold the State for one think, use_tools or compact.
 
@@ -213,6 +217,7 @@ class Recorder(Values):
             self.wake_waiters()
 
     @contextmanager
+    @trio.lowlevel.enable_ki_protection
     def kept_by(self, keeper: Keeper) -> Iterator[None]:
         """Let *keeper* save what is recorded from now on."""
         self._keeper = keeper

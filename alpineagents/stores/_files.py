@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final, final
 from weakref import WeakValueDictionary
 
+import trio
+
 from .._contracts import Store
 from ._folder import store_errors
 from ._listing import listed_states
@@ -125,6 +127,7 @@ class FileStore(Store):
         return self._lease(self._log(state_id))
 
     @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection  # Ctrl+C can't get in between taking it and the try.
     async def _lease(self, log: StateLog) -> AsyncIterator[None]:
         await in_thread(log.take_lease)
         try:

@@ -20,6 +20,8 @@ _HINTS: Final = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
     errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
+    errno.ENOLCK: "choose a folder on a local disk: files on this one can't be locked",
+    errno.EOPNOTSUPP: "choose a folder on a local disk: files on this one can't be locked",
     errno.EMFILE: "raise the limit on open files (ulimit -n): every State that runs needs one",
 }
 

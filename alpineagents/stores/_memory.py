@@ -118,6 +118,7 @@ class MemoryStore(Store):
         return self._lease(checked_id(state_id))
 
     @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection  # Ctrl+C can't get in between taking it and the try.
     async def _lease(self, state_id: str) -> AsyncIterator[None]:
         await trio.lowlevel.checkpoint()
         with self._lock:

@@ -46,7 +46,7 @@ class Fault:
     chunked: bool = True
     """``False``: the end of the connection is the end of the body, so a cut doesn't show."""
     chunk_size: int | None = None
-    """Bytes per write; ``None`` = as the server has it."""
+    """Bytes per HTTP chunk; ``None`` = as the server has it."""
 
 
 Answer: TypeAlias = "str | bytes | ToolCall | Reply | Sequence[str | ToolCall] | Fault"
@@ -74,8 +74,8 @@ class ProviderServer:
         script: An answer per request, or a function that makes one from the ReceivedRequest.
         api_key: Demanded of requests; ``None`` = none is.
         strict: Whether to refuse, as the provider would, what is wrong with a request.
-        chunk_size: Bytes per write of a stream; ``None`` = an event per write.
-        delay: Seconds between two writes.
+        chunk_size: Bytes per HTTP chunk of a stream; ``None`` = an event per chunk.
+        delay: Seconds between two chunks.
 
     Example::
 
@@ -175,15 +175,17 @@ class ProviderServer:
         whole = fault.cut_after is None
         if fault.cut_after is not None:
             pieces = _cut(b"".join(pieces)[: fault.cut_after], size or max(fault.cut_after, 1))
-        await link.head(fault, media_type)
+        link.add(_head(fault, media_type))
         for number, piece in enumerate(pieces):
             if number and self._delay:
+                await link.flush()
                 await trio.sleep(self._delay)
-            await link.send(h11.Data(data=piece))
+            link.add(h11.Data(data=piece))
+        if whole and not fault.stall:
+            link.add(h11.EndOfMessage())
+        await link.flush()
         if fault.stall:
             await link.wait_for_the_end()
-        elif whole:
-            await link.send(h11.EndOfMessage())
         return whole and fault.chunked and not fault.stall and not fault.close
 
 
@@ -194,16 +196,15 @@ class _Link:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self.http = h11.Connection(h11.SERVER)
+        self._unsent: list[bytes] = []
 
-    async def send(self, event: h11.Event) -> None:
-        if data := self.http.send(event):
-            await self._stream.send_all(data)
+    def add(self, event: h11.Event) -> None:
+        self._unsent.append(self.http.send(event) or b"")
 
-    async def head(self, fault: Fault, media_type: str) -> None:
-        headers = {"content-type": media_type, "x-request-id": "req_scripted"}
-        headers["transfer-encoding" if fault.chunked else "connection"] = "chunked" if fault.chunked else "close"
-        headers.update({name.lower(): value for name, value in fault.headers.items()})
-        await self.send(h11.Response(status_code=fault.status, headers=list(headers.items())))
+    async def flush(self) -> None:
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        await self._stream.send_all(data)
 
     async def next_event(self) -> Any:
         while (event := self.http.next_event()) is h11.NEED_DATA:
@@ -211,8 +212,14 @@ class _Link:
         return event
 
     async def wait_for_the_end(self) -> None:
-        while await self._stream.receive_some():
-            pass
+        await self._stream.receive_some()  # It has said all: this returns when it goes.
+
+
+def _head(fault: Fault, media_type: str) -> h11.Response:
+    headers = {"content-type": media_type, "x-request-id": "req_scripted"}
+    headers["transfer-encoding" if fault.chunked else "connection"] = "chunked" if fault.chunked else "close"
+    headers.update({name.lower(): value for name, value in fault.headers.items()})
+    return h11.Response(status_code=fault.status, headers=list(headers.items()))
 
 
 async def _serve(stream: trio.SocketStream, server: ProviderServer) -> None:

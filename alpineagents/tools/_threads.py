@@ -29,7 +29,7 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
     Checkpoint: yes. Cancelled: with ``tool.abandon_on_cancel`` at once, and the thread records how it ends with
     ``context.record_late``; else only before the thread has started.
     """
-    call = _ThreadCall(fn, partial(_record_late, tool, context))
+    call = ThreadCall(fn, partial(_record_late, tool, context))
     try:
         await trio.to_thread.run_sync(
             call.run,
@@ -44,7 +44,7 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
 
 
 @final
-class _ThreadCall:
+class ThreadCall:
     """One call in one thread: ``record_late(result, error)`` happens once if both ``run`` and ``give_up`` did."""
 
     def __init__(self, fn: Callable[[], Any], record_late: Callable[[Any, BaseException | None], None]) -> None:

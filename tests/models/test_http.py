@@ -2,6 +2,7 @@
 
 import gc
 import gzip
+import socket
 import traceback
 from decimal import Decimal
 
@@ -116,12 +117,12 @@ async def test_a_session_keeps_its_connection_for_all_models_of_the_base_url(soc
 
 async def test_requests_at_the_same_time_share_one_client_and_do_not_wait_for_each_other(autojump_clock):
     start = trio.current_time()
-    async with ProviderServer([Fault(wait=1)] * 150) as server:
+    async with ProviderServer([Fault(wait=1)] * 110) as server:
         model = model_at(server)
         async with trio.open_nursery() as nursery, model.session():
-            for _ in range(150):
+            for _ in range(110):
                 nursery.start_soon(model.respond, REQUEST, ignore)
-        assert server.accepted == 150
+        assert server.accepted == 110
     assert trio.current_time() - start < 2
 
 
@@ -283,7 +284,7 @@ async def test_an_error_answer_that_never_ends_is_read_for_a_while_only(autojump
 
 
 async def test_an_endless_error_answer_is_not_read_to_its_end():
-    async with ProviderServer([Fault(status=500, body=b"x" * 10_000_000, chunk_size=10_000)]) as server:
+    async with ProviderServer([Fault(status=500, body=b"x" * 1_000_000, chunk_size=10_000)]) as server:
         with pytest.raises(OverloadedError):
             await model_at(server).respond(REQUEST, ignore)
 
@@ -368,13 +369,17 @@ async def test_what_emit_raises_comes_out_as_it_is(sockets):
     before = sockets()
     gc.collect()
 
+    emitted = []
+
     def emit(event):
+        emitted.append(event)
         raise LookupError("mine")
 
-    async with ProviderServer(["Hello there", {"never": "read"}]) as server:
+    async with ProviderServer(["Hello there, you all. " * 20]) as server:
         with pytest.raises(LookupError, match="mine"):
             await model_at(server).respond(REQUEST, emit)
     gc.collect()  # A generator left half read would warn here.
+    assert len(emitted) == 1
     assert sockets() == before
 
 
@@ -488,6 +493,28 @@ async def test_a_proxy_that_is_down_is_a_provider_error(monkeypatch):
 async def test_a_host_that_does_not_exist_is_a_provider_error():
     with pytest.raises(ProviderError, match=r"no connection to http://model\.invalid/v1"):
         await OpenAICompatible("m", base_url="http://model.invalid/v1").respond(REQUEST, ignore)
+
+
+@pytest.mark.parametrize("host", ["\u2603.example", "xn--"])
+async def test_a_host_that_no_dns_can_have_is_a_provider_error(host):
+    with pytest.raises(ProviderError, match="the request can't be sent"):
+        await OpenAICompatible("m", base_url=f"http://{host}/v1").respond(REQUEST, ignore)
+
+
+async def test_a_connection_that_is_not_taken_is_given_up_and_the_error_names_the_limit(autojump_clock, sockets):
+    before = sockets()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        address = server.getsockname()
+        waiting = [socket.socket() for _ in range(4)]  # They fill the queue, so that no more come in.
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(address)
+        with pytest.raises(ProviderError, match=r"none within 10 s [(]limit: connect[)]"):
+            await OpenAICompatible("m", base_url=f"http://127.0.0.1:{address[1]}/v1").respond(REQUEST, ignore)
+        for one in waiting:
+            one.close()
+    assert 10 <= trio.current_time() < 11
+    assert sockets() == before
 
 
 async def test_plain_http_spoken_to_an_https_url_is_a_provider_error():

@@ -301,8 +301,10 @@ def test_a_thought_signature_goes_back_with_its_call_to_its_provider():
 
 
 def test_blocks_that_this_format_has_no_place_for_are_left_out():
-    raw = RawBlock("here", {"a": 1})
+    raw = RawBlock("here", {"id": "ws_1", "type": "web_search_call"})  # Of another format of the same provider.
 
+    sent = encode_messages(HI, assistant(CALL, raw), tool(result("c1", "x")))
+    assert sent[1]["tool_calls"][0]["id"] == "c1"
     assert encode_messages(HI, assistant(raw, PNG), Message("user", [raw])) == [{"role": "user", "content": "Hi"}]
 
 
@@ -317,14 +319,24 @@ def test_the_same_history_gives_the_same_bytes():
 def test_a_message_is_encoded_once_and_forgotten_with_it():
     one = wire()
     message = Message.user("Hi")
-    one.encode(Request(messages=[message]))
-    known = one._encoded(message)
+    request = Request(messages=[message, message])
+    one.encode(request)
+    (known,) = one._known.values()
+    one.encode(request)
 
-    assert one._encoded(message) is known
-    assert one._encoded(Message.user("Ho")) is not known
-    del message
+    assert list(one._known.values()) == [known]
+    assert one._known[id(message)] is known
+    del message, request
     gc.collect()
     assert one._known == {}
+
+
+def test_a_message_at_the_address_of_another_is_not_taken_for_it():
+    """An address is used again as soon as a message is gone; the weak reference tells."""
+    one = wire()
+    for number in range(100):
+        body = json.loads(one.encode(Request(messages=[Message.user(f"Hi {number}")])))
+        assert body["messages"][0]["content"] == f"Hi {number}"
 
 
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()), max_size=5)  # Lone surrogates too.

@@ -5,6 +5,7 @@ import pytest
 import trio
 
 from alpineagents import Reply, TextBlock, ToolCall
+from alpineagents.testing._chat_rules import problems
 from alpineagents.testing._provider_server import Fault, ProviderServer
 
 USER = {"role": "user", "content": "Hi"}
@@ -69,6 +70,23 @@ async def test_what_a_provider_would_refuse_is_refused_in_its_form(body, problem
     error = response.json()["error"]
     assert problem in error["message"]
     assert error["type"] == "invalid_request_error"
+
+
+def test_all_problems_of_a_request_are_found():
+    assert list(problems([])) == ["the body is not a JSON object"]
+    assert list(problems({"a": 1, "b": 2, "messages": []})) == [
+        "Unrecognized request argument supplied: a",
+        "Unrecognized request argument supplied: b",
+        "you must provide a model parameter",
+        "[] is too short - 'messages'",
+    ]
+
+
+async def test_a_wrong_key_is_refused():
+    async with ProviderServer(["never"], api_key="sk-right") as server:
+        response = await post(server)
+
+    assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
 async def test_a_request_without_json_is_refused():

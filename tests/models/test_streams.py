@@ -122,6 +122,7 @@ EXPECTED: dict[str, object] = {
     "openrouter_error_after_text": ("OverloadedError", "disconnected unexpectedly"),
     "openrouter_error_in_choice": ("RateLimitError", "slow down"),
     "openrouter_reasoning_details": ([("thinking", "Thinking.", None), READ_A], "tool_calls", ""),
+    "other_name_under_one_id": ([("read", {"p": "a"}), ("write", {"p": "b"})], "tool_calls", ""),
     "repeated_ids_and_names": ([("read", {"p": "abc"})], "tool_calls", ""),
     "sglang_abort": ("BrokenStreamError", "'abort'"),
     "surrogate_escapes_in_arguments": ([("say", {"t": "\ufffd"})], "tool_calls", ""),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -61,17 +62,16 @@ class Child:
 @asynccontextmanager
 async def child(body: str, store: alpineagents.FileStore, *args: object) -> AsyncIterator[Child]:
     """Run a process during the block; kill it at the end if it is still there."""
+    run = partial(
+        trio.run_process,
+        command(body, store, *args),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        check=False,
+        cwd=ROOT,
+    )
     async with trio.open_nursery() as nursery:
-        process: trio.Process = await nursery.start(
-            lambda task_status: trio.run_process(
-                command(body, store, *args),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                check=False,
-                cwd=ROOT,
-                task_status=task_status,
-            )
-        )
+        process: trio.Process = await nursery.start(run)
         try:
             with trio.fail_after(60):
                 yield Child(process)

@@ -19,6 +19,7 @@ from alpineagents import (
 )
 from alpineagents._contracts import Store, info_of
 from alpineagents.record._codec import encode_entry, encode_info
+from alpineagents.record._replay import Snapshot, fold
 
 INFO = b'{"format":1,"id":"bug-1","created_at":"2026-01-02T03:04:05Z"}'
 
@@ -40,8 +41,7 @@ def conversation(state_id: str = "bug-1", *, turns: int = 2, text: str = "Find t
         request(state)
         call = ToolCall(f"call_{turn}", "read_file", {"path": "main.py", "info": {"turn": turn}})
         reply(state, TextBlock("Let me look."), call)
-        blocks = (TextBlock(result),)
-        state.commit(lambda snap, at, call=call: ToolResultEntry(snap.length, snap.turn, at, blocks, call))
+        tool_result(state, call, result)
     request(state)
     reply(state, TextBlock("It is in line 1."))
     return state
@@ -58,23 +58,31 @@ def reply(state: State, *blocks: TextBlock | ToolCall) -> None:
     state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, answer))
 
 
+def tool_result(state: State, call: ToolCall, text: str) -> None:
+    """Record what a call gave."""
+    state.commit(lambda snap, at: ToolResultEntry(snap.length, snap.turn, at, (TextBlock(text),), call))
+
+
 def encoded(state: State) -> list[bytes]:
     """The entries of *state* as bytes."""
     return [encode_entry(entry) for entry in state.history]
 
 
-def info(state: State, length: int | None = None) -> bytes:
-    """What a store lists of *state* when it had *length* entries."""
-    then = State(id=state.id, history=list(state.history)[:length])
-    return encode_info(info_of(state.id, then.snapshot_now()))
+def info(state: State) -> bytes:
+    """What a store lists of *state*."""
+    return encode_info(info_of(state.id, state.snapshot_now()))
 
 
 def batches(state: State, size: int) -> Iterator[tuple[int, list[bytes], bytes]]:
     """What ``append`` gets when every *size* entries are saved."""
-    entries = encoded(state)
-    for first in range(0, len(entries), size):
-        batch = entries[first : first + size]
-        yield first, batch, info(state, first + len(batch))
+    snap = Snapshot()
+    entries: list[bytes] = []
+    for entry in state.history:
+        snap = fold(snap, entry)
+        entries.append(encode_entry(entry))
+        if len(entries) == size or snap.length == len(state.history):
+            yield snap.length - len(entries), entries, encode_info(info_of(state.id, snap))
+            entries = []
 
 
 async def put(store: Store, state: State, *, size: int = 2) -> None:

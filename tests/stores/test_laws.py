@@ -11,7 +11,7 @@ import trio.testing
 
 from alpineagents import ConflictError, RunningElsewhereError, StateNotFoundError, Store
 
-from .histories import INFO, conversation, encoded, info, infos_of, put, raw, raws
+from .histories import INFO, batches, conversation, encoded, infos_of, put, raw, raws
 
 # ---- Entries
 
@@ -227,11 +227,10 @@ async def test_after_a_deletion_the_next_append_has_a_gap(store: Store) -> None:
 
 
 async def test_the_info_is_that_of_the_last_append(store: Store) -> None:
-    state = conversation(turns=3)
-    for end in range(1, len(state.history) + 1):
-        await store.append("bug-1", end - 1, encoded(state)[end - 1 : end], info(state, end))
+    for first, entries, info in batches(conversation(turns=3), 1):
+        await store.append("bug-1", first, entries, info)
 
-        assert await infos_of(store) == {"bug-1": json.loads(info(state, end))}
+        assert await infos_of(store) == {"bug-1": json.loads(info)}
 
 
 @pytest.mark.parametrize(
@@ -336,7 +335,7 @@ async def test_a_leased_state_is_not_deleted(store: Store) -> None:
 async def test_readers_see_whole_entries_in_order_while_one_writes(store: Store) -> None:
     state = conversation(turns=30)
     entries = encoded(state)
-    await store.append("bug-1", 0, entries[:1], info(state, 1))
+    await store.append("bug-1", 0, entries[:1], INFO)
     seen: list[list[bytes]] = []
 
     async def read_all() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -10,7 +12,7 @@ import trio
 from alpineagents import FileStore, RunningElsewhereError
 
 from .children import child, run_to_end
-from .histories import INFO, conversation, encoded, files_in, log_of, raws
+from .histories import INFO, conversation, encoded, files_in, raws
 
 HOLD = """
 async with store.lease(state_id):
@@ -107,13 +109,80 @@ say(state.id)
     assert encoded(loaded)[: len(state.history)] == encoded(state)
 
 
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let another process do something once, after this one has opened a log and before it has locked it."""
+    lock = fcntl.flock
+    due = [act]
+
+    def flock(fd: int, how: int) -> None:
+        if due:
+            due.pop()()
+        lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+async def test_a_log_deleted_before_it_is_locked_is_begun_anew(
+    files: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await files.append("bug-1", 0, raws(2), INFO)
+    meanwhile(monkeypatch, (files.folder / "bug-1.jsonl").unlink)
+
+    await files.append("bug-1", 0, raws(1, by="me"), INFO)
+
+    assert list(await files.read("bug-1")) == raws(1, by="me")
+
+
+@pytest.mark.parametrize("hidden_is_left", [True, False])
+async def test_a_log_that_another_process_made_before_this_one_locked_its_own_is_used(
+    files: FileStore, monkeypatch: pytest.MonkeyPatch, hidden_is_left: bool
+) -> None:
+    other = FileStore(files.folder / "other")
+    await other.append("bug-1", 0, raws(2), INFO)
+    made = other.folder / "bug-1.jsonl"
+    log, hidden = files.folder / "bug-1.jsonl", files.folder / ".bug-1.jsonl"
+    meanwhile(monkeypatch, lambda: (made.rename(log), None if hidden_is_left else hidden.unlink()))
+
+    await files.append("bug-1", 1, raws(2, 1), INFO)
+
+    assert list(await files.read("bug-1")) == raws(3)
+    assert files_in(files) == ["bug-1.jsonl", "other"]
+
+
+COUNT = """
+state = await store.load(state_id) if await store.has(state_id) else State(id=state_id)
+say(len(state.messages))
+while True:
+    await store.save(state)
+    await state.add_message(Message.user(f"message {len(state.messages)} " + "x" * 3_000))
+    say(len(state.messages))
+"""
+
+
+@pytest.mark.slow
+async def test_what_a_killed_process_had_saved_is_there(files: FileStore) -> None:
+    saved = 0
+    for kill_after in (1, 2, 3, 5, 8, 13):
+        async with child(COUNT, files) as other:
+            for _ in range(kill_after):
+                count = int(await other.line())
+                assert count >= saved
+                saved = count
+            other.process.kill()
+        if saved:
+            messages = (await files.load("bug-1")).messages
+            assert len(messages) >= saved
+            assert [message.text.split()[1] for message in messages] == [str(number) for number in range(len(messages))]
+    assert saved >= 20
+
+
 FIGHT = """
 me, rounds = int(args[0]), int(args[1])
 while rounds:
     try:
         async with store.lease(state_id):
             length = len(await store.read(state_id)) if await store.has(state_id) else 0
-            entries = [json.dumps({"seq": seq, "by": me}, separators=(",", ":")).encode() for seq in range(length, length + 3)]
+            entries = [b'{"seq":%d,"by":%d}' % (seq, me) for seq in range(length, length + 3)]
             await store.append(state_id, length, entries, b'{"turn":1}')
             rounds -= 1
     except RunningElsewhereError:
@@ -135,7 +204,7 @@ async def test_processes_that_fight_for_a_state_take_turns(files: FileStore) -> 
 
 FIGHT_WITH_DELETIONS = """
 me, rounds = int(args[0]), int(args[1])
-entries = [json.dumps({"seq": seq, "by": me}, separators=(",", ":")).encode() for seq in range(3)]
+entries = [b'{"seq":%d,"by":%d}' % (seq, me) for seq in range(3)]
 while rounds:
     try:
         async with store.lease(state_id):

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from alpineagents import (
+    AgentInfo,
     ConflictError,
     CorruptStoreError,
     ErrorEntry,
@@ -15,7 +16,6 @@ from alpineagents import (
     MemoryStore,
     Message,
     RunStartEntry,
-    AgentInfo,
     State,
     StateInfo,
     StateNotFoundError,
@@ -182,7 +182,7 @@ async def test_an_empty_store_lists_nothing(store: Store) -> None:
 async def test_loading_what_is_not_there_says_so(store: Store) -> None:
     await store.save(conversation("parser-bug"))
 
-    with pytest.raises(StateNotFoundError, match="no State parser-bag in .*; near it: parser-bug"):
+    with pytest.raises(StateNotFoundError, match=r"no State parser-bag in .*; near it: parser-bug"):
         await store.load("parser-bag")
 
 
@@ -199,7 +199,7 @@ async def test_a_newer_format_is_refused_with_both_numbers(store: Store) -> None
     entries = encoded(conversation())
     await store.append("bug-1", 0, [entries[0].replace(b'"format":1', b'"format":7'), *entries[1:]], b"{}")
 
-    with pytest.raises(CorruptStoreError, match="format 7, .* reads up to 1; install a newer"):
+    with pytest.raises(CorruptStoreError, match=r"format 7, .* reads up to 1; install a newer"):
         await store.load("bug-1")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from pathlib import Path
 
@@ -28,7 +27,7 @@ async def test_an_append_after_a_torn_line_does_not_spoil_the_next_record(tmp_pa
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["same store", "new process"])
 async def test_a_log_cut_at_any_byte_loads_and_goes_on(tmp_path: Path, remembers: bool) -> None:
-    entries = raws(4, text="ü", args={"x": 1, "info": {"turn": 9}})
+    entries = raws(3, text="ü", args={"x": 1, "info": 9})
     first = FileStore(tmp_path / "first", fsync=False)
     await first.append("bug-1", 0, entries[:2], INFO)
     await first.append("bug-1", 2, entries[2:], b'{"turn":1}')
@@ -80,7 +79,12 @@ async def test_a_torn_last_line_does_not_hide_the_info_before_it(files: FileStor
     whole = log_of(files)
     expected = await infos_of(files)
 
-    for torn in (b"{", b'{"seq":99,"args":{"x":1,"info":{"turn":77}}', b"\0" * 40_000, b'{"seq":99,"text":"' + b"x" * 10**6):
+    for torn in (
+        b"{",
+        b'{"seq":99,"args":{"x":1,"info":{"turn":77}}',
+        b"\0" * 40_000,
+        b'{"seq":99,"text":"' + b"x" * 10**6,
+    ):
         write_log(files, whole + torn)
 
         assert await infos_of(files) == expected
@@ -115,6 +119,7 @@ DAMAGE = {
     "another entry's place": raw(3),
     "no place": b'{"x":2}',
     "an info cut short": b'{"seq":2,"x":1,"info":{"turn":1}',
+    "an info cut short behind it": b'{"seq":2,"x":1,"info":5,',
     "nested too deep": b'{"seq":2,"x":' + b"[" * 100_000,
 }
 
@@ -146,10 +151,11 @@ async def test_repair_loads_up_to_the_damage(files: FileStore, wrong: bytes) -> 
     assert log_of(files) == data
 
 
-async def test_a_repaired_log_goes_on_and_what_was_damaged_is_kept_aside(files: FileStore) -> None:
+@pytest.mark.parametrize("fsync", [True, False])
+async def test_a_repaired_log_goes_on_and_what_was_damaged_is_kept_aside(files: FileStore, fsync: bool) -> None:
     write_log(files, data := damaged_at(3, b"oops"))
 
-    await FileStore(files.folder, repair=True).append("bug-1", 2, raws(2, 2, new=True), INFO)
+    await FileStore(files.folder, fsync=fsync, repair=True).append("bug-1", 2, raws(2, 2, new=True), INFO)
 
     assert list(await files.read("bug-1")) == [*raws(2), *raws(2, 2, new=True)]
     assert files_in(files) == ["bug-1.jsonl", "bug-1.jsonl.damaged"]
@@ -228,8 +234,18 @@ async def test_a_damaged_log_is_left_out_of_the_list_with_a_warning_that_names_i
     assert [found.id for found in listed] == ["bug-2", "bug-1"]
     text = "\n".join(sorted(str(warning.message) for warning in caught))
     assert len(caught) == 6
-    assert all(f"{name}.jsonl is left out" in text for name in ("empty", "foreign", "zeros", "odd-info", "odd-changes", "folder"))
+    assert all(
+        f"{name}.jsonl is left out" in text
+        for name in ("empty", "foreign", "zeros", "odd-info", "odd-changes", "folder")
+    )
     assert {warning.filename for warning in caught} == {__file__}
+
+
+async def test_a_log_deleted_while_the_list_is_made_is_not_in_it(files: FileStore) -> None:
+    await files.save(conversation())
+    (files.folder / "gone.jsonl").symlink_to("nowhere")  # There is a name, and then nothing to open.
+
+    assert [found.id for found in await files.list()] == ["bug-1"]
 
 
 async def test_other_files_in_the_folder_are_let_alone(files: FileStore) -> None:
@@ -246,7 +262,7 @@ async def test_listing_does_not_read_histories(files: FileStore) -> None:
     await put(files, state, size=20)
     expected = await infos_of(files)
     with (files.folder / "bug-1.jsonl").open("r+b") as file:
-        file.write(b"\0" * (os.path.getsize(file.fileno()) - 25_000))
+        file.write(b"\0" * (len(log_of(files)) - 25_000))
 
     assert await infos_of(files) == expected
 

@@ -13,6 +13,7 @@ import trio.testing
 
 from alpineagents import TextBlock, ToolError, ToolInputError, ToolOutcome, tool
 from alpineagents.tools import run_call
+from alpineagents.tools._threads import ThreadCall
 
 from .calls import LateResults, context, ending, read
 
@@ -314,3 +315,31 @@ async def test_a_thread_may_outlive_the_event_loop() -> None:
     await late.until_recorded()
 
     assert late.records == [("after", ToolOutcome.DONE, None)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "ran", "recorded"),
+    [
+        (["run"], [1], []),
+        (["run", "give_up"], [1], [("result", None)]),
+        (["give_up"], [], []),
+        (["give_up", "run"], [], []),
+    ],
+)
+def test_a_call_given_up_before_its_thread_began_does_not_run(
+    steps: list[str], ran: list[int], recorded: list[Any]
+) -> None:
+    """However task and thread come, a result is recorded late if there is one and nobody took it."""
+    runs: list[int] = []
+    records: list[Any] = []
+
+    def work() -> str:
+        runs.append(1)
+        return "result"
+
+    call = ThreadCall(work, lambda *result: records.append(result))
+
+    for step in steps:
+        getattr(call, step)()
+
+    assert (runs, records) == (ran, recorded)
