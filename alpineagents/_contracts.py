@@ -6,8 +6,8 @@ import builtins
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import EllipsisType
 from typing import Any, TypeAlias
 
@@ -181,35 +181,41 @@ class Store(ABC):
         """
 
     async def save(self, state: Recorder) -> None:
-        """Write what this store doesn't hold yet of *state*. Checkpoint: yes.
+        """Write what this store doesn't hold yet of *state*, which is saved here from now on. Checkpoint: yes.
 
         Cancelled: what was being written may be there or not; the next save goes on from what is.
 
         Raises:
-            ConflictError: the store holds another history under this id.
+            ConflictError: this store has another State of this id.
+            ValueError: a run saves *state* in another store.
             RunningElsewhereError: somebody else holds the State.
             StoreError: it couldn't be written; nothing is lost.
         """
-        async with state.writing() as mine:
-            if mine:
-                async with self.lease(state.id):
-                    await self.write(state)
-            elif (keeper := state.keeper) is not None and state.store is self:
-                await keeper.save(state)
-            else:
-                await self.write(state)
+        async with state.saving().leased(state.id, self, new=False):
+            await self.write(state)
+
+    @asynccontextmanager
+    async def holding(self, state: Recorder) -> AsyncIterator[None]:
+        """Hold *state* here, as each run of it does. Whoever acts on one State object shares the lease.
+
+        Raises:
+            ValueError: this store has another State of this id; or *state* is held in another store.
+            RunningElsewhereError: somebody else holds it.
+        """
+        async with state.saving().leased(state.id, self, new=state.store is not self):
+            if state.store is not self:
+                state.store, state.saved = self, 0
+            yield
 
     async def write(self, state: Recorder) -> None:
-        """Append what this store doesn't hold yet; for who holds the lease."""
-        snap = state.snapshot_now()
-        start = state.saved if state.store is self else 0
-        entries = [encode_entry(entry) for entry in snap.history[start:]]
-        if entries:
-            await self.append(state.id, start, entries, encode_info(info_of(state.id, snap)))
-        if state.store is None:
-            state.store = self
-        if state.store is self:
-            state.saved = max(state.saved, snap.length)
+        """Append what this store doesn't hold yet; for who holds the State. Checkpoint: where there is something."""
+        async with state.saving().writing():
+            snap = state.snapshot_now()
+            start = state.saved if state.store is self else 0
+            entries = [encode_entry(entry) for entry in snap.history[start:]]
+            if entries:
+                await self.append(state.id, start, entries, encode_info(info_of(state.id, snap)))
+            state.store, state.saved = self, snap.length
             state.wake_waiters()
 
     async def load(self, state_id: str) -> State:

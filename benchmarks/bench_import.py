@@ -24,6 +24,8 @@ CASES: Final = {
     "trio, attrs, cattrs, orjson": "import trio, attrs, cattrs, orjson",
     "alpineagents": "import alpineagents",
 }
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""With bytecode files, which an installed package has."""
 
 
 class Cost(NamedTuple):
@@ -36,7 +38,7 @@ class Cost(NamedTuple):
 def once(code: str) -> Cost:
     """Run *code* in a fresh process."""
     before, start = os.times(), perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
     wall, after = perf_counter() - start, os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(wall * 1e3, cpu * 1e3)
@@ -45,7 +47,7 @@ def once(code: str) -> Cost:
 def imported(code: str) -> set[str]:
     """Return the names of the modules that *code* imports."""
     report = f"import sys; before = set(sys.modules)\n{code}\nprint(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", report], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", report], check=True, env=ENVIRONMENT, capture_output=True, text=True)
     return set(done.stdout.split())
 
 

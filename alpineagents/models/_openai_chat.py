@@ -201,12 +201,17 @@ def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | No
             arguments = dumps(block.args or {}).decode()
             function = {"name": block.name, "arguments": arguments}
             calls.append({"id": block.id, "type": "function", "function": function})
-        elif type(block) is RawBlock and block.provider == provider and calls and isinstance(block.raw, FrozenDict):
-            if (extra := block.raw.get("extra_content")) is not None:
-                calls[-1]["extra_content"] = extra  # Stands behind the call it came with.
+        elif calls and (extra := _extra_content(block, provider)) is not None:
+            calls[-1]["extra_content"] = extra  # Stands behind the call it came with.
     if not calls:
         return {"role": "assistant", "content": text} if text else None
     return {"role": "assistant", "content": text or None, "tool_calls": calls, **echo(blocks, provider)}
+
+
+def _extra_content(block: Block, provider: str) -> object:
+    if type(block) is RawBlock and block.provider == provider and isinstance(block.raw, FrozenDict):
+        return block.raw.get("extra_content")
+    return None
 
 
 def _user(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:

@@ -202,7 +202,7 @@ def _freeze_schema_or_none(schema: object) -> FrozenDict | None:
 
 
 def _freeze_metadata(data: object) -> FrozenDict:
-    return freeze_dict(data, "metadata")
+    return data if type(data) is FrozenDict else freeze_dict(data, "metadata")
 
 
 @final
@@ -233,7 +233,7 @@ class Request(Value):
     """JSON Schema of the answer, where structured output is wanted."""
     cache: bool = True
     """Whether the provider may keep the beginning of the conversation for the next request."""
-    metadata: FrozenDict = attrs.field(factory=FrozenDict, converter=_freeze_metadata)
+    metadata: FrozenDict = attrs.field(default=FrozenDict(), converter=_freeze_metadata)
 
 
 @final

@@ -359,7 +359,8 @@ def _set_answer(new: Snapshot) -> None:
 
 def _take_result(new: Snapshot, entry: ToolResultEntry) -> None:
     call_id = entry.call.id
-    new.usage += entry.usage
+    if entry.usage is not NO_USAGE:
+        new.usage += entry.usage
     if entry.late:
         if new.is_pending(call_id) or not new.knows_call(call_id):
             raise IllegalEntryError(f"entry {entry.seq}: late result of {call_id!r}, which isn't a closed call")

@@ -175,7 +175,7 @@ class Agent:
             ProviderError: the provider failed or couldn't be reached.
             CutOffError: the output limit came before any text or tool call.
         """
-        return await acted(self._setup, state, lambda: think(self._setup, state, tools, tool_choice))
+        return await acted(think, self._setup, state, tools, tool_choice)
 
     async def use_tools(self, state: State) -> None:
         """Run the pending calls, each once, and record each result when it is there. Checkpoint: yes.
@@ -187,7 +187,7 @@ class Agent:
             ValueError: a finished State, or another action on it.
             Exception: what a tool raised.
         """
-        await acted(self._setup, state, lambda: use_tools(self._setup, state))
+        await acted(use_tools, self._setup, state)
 
     @overload
     async def ask(self, state: State, prompt: str, *, retries: int = 2) -> str: ...
@@ -208,7 +208,7 @@ class Agent:
             ValueError: a finished State, or a blank prompt.
             ProviderError: the provider failed or couldn't be reached.
         """
-        return await acted(self._setup, state, lambda: ask(self._setup, state, prompt, returns, retries))
+        return await acted(ask, self._setup, state, prompt, returns, retries)
 
     async def compact(self, state: State, instructions: str | None = None) -> None:
         """Have the model write a summary that replaces ``messages``. Messages added meanwhile stay behind it.
@@ -222,7 +222,7 @@ class Agent:
             ValueError: no messages, pending calls, an open request, another action on the State, or a finished one.
             ProviderError: the provider failed or couldn't be reached.
         """
-        await acted(self._setup, state, lambda: compact(self._setup, state, instructions))
+        await acted(compact, self._setup, state, instructions)
 
     def context_tokens(self, state: State) -> int:
         """Return about how many tokens the next request reads: the provider's last count, the rest estimated."""

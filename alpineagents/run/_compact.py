@@ -76,13 +76,18 @@ def context_used(setup: Setup, state: State) -> float | None:
 
 
 def _estimate(snap: Snapshot, start: int) -> int:
-    messages = snap.messages
-    return sum(message_tokens(messages[i]) for i in range(start, len(messages)))
+    total = 0
+    for message in snap.messages[start:]:
+        total += message_tokens(message)
+    return total
 
 
 def message_tokens(message: Message) -> int:
     """Return about how many tokens a message has."""
-    return MESSAGE_TOKENS + sum(_block_tokens(block) for block in message.blocks)
+    total = MESSAGE_TOKENS
+    for block in message.blocks:
+        total += _block_tokens(block)
+    return total
 
 
 def _block_tokens(block: Block) -> int:

@@ -139,19 +139,8 @@ async def keeping(state: Recorder, store: Store | None, work: Callable[[], Await
     """
     if store is None:
         return await work()
-    if state.store is not store and await store.has(state.id):
-        raise ValueError(
-            f"{store!r} has a State {state.id} already; continue that one: state = await store.load({state.id!r})"
-        )
-    async with state.writing() as mine:
-        if not mine:  # another action on it is on, with a keeper that lasts until that one ends
-            result = await work()
-            await state.wait_saved(state.snapshot_now().length)
-            return result
-        async with store.lease(state.id):
-            if state.store is not store:
-                state.store, state.saved = store, 0
-            return await _kept(state, Keeper(state, store), work)
+    async with store.holding(state):
+        return await _kept(state, Keeper(state, store), work)
 
 
 @trio.lowlevel.enable_ki_protection
@@ -180,5 +169,5 @@ async def _kept(state: Recorder, keeper: Keeper, work: Callable[[], Awaitable[T]
 
 async def barrier(state: Recorder) -> None:
     """Return when what led here is durable. Checkpoint: only where the State is being saved."""
-    if (keeper := state.keeper) is not None:
-        await keeper.save(state)
+    if state.keeper is not None:
+        await state.wait_saved(state.snapshot_now().length)

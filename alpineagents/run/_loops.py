@@ -64,7 +64,7 @@ class Loop:
             return state.stopped
         for rule in self.until:
             verdict: object = rule(state)
-            if inspect.isawaitable(verdict):
+            if not isinstance(verdict, bool) and inspect.isawaitable(verdict):
                 verdict = await verdict
             if not isinstance(verdict, bool):
                 raise TypeError(f"until function {_name(rule)} must return a bool, not {type(verdict).__name__}")

@@ -29,7 +29,7 @@ def as_state(subject: str | State) -> State:
 async def run(setup: Setup, state: State) -> Json:
     """Run the Agent's loop on *state* and return its answer."""
     refuse_finished(state, "run")
-    with state.run_by(setup):
+    with state.in_run():
         await trio.lowlevel.checkpoint()
         return await keeping(state, setup.store or as_store(state), lambda: _work(setup, state))
 

@@ -46,14 +46,17 @@ async def unprotected(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     return await fn(*args)
 
 
-async def acted(setup: Setup, state: State, action: Callable[[], Awaitable[T]]) -> T:
-    """Await ``action()``; outside a run with all that a run puts around it: session, store, and an orderly end."""
+async def acted(action: Callable[..., Awaitable[T]], setup: Setup, state: State, *args: Any) -> T:
+    """Await ``action(setup, state, *args)``; outside a run with what a run puts around it: session and store."""
     if state.running:
-        return await action()
+        result = await action(setup, state, *args)
+        if not state.running:  # the run that saves it has ended meanwhile
+            await state.wait_saved(state.snapshot_now().length)
+        return result
 
     async def alone() -> T:
         async with setup.model.session():
-            return await action()
+            return await action(setup, state, *args)
 
     return await keeping(state, setup.store or as_store(state), alone)
 

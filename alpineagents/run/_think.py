@@ -39,7 +39,6 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
         try:
             if setup.reporter is not None:
                 setup.reporter.on_think_start(state)
-            await barrier(state)
             request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
             reply = with_unique_ids(state.snapshot_now(), await respond(setup, state, request, setup.reporter))
         except BaseException as error:
@@ -59,7 +58,7 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
 
 
 async def respond(setup: Setup, state: State, request: Request, reporter: Reporter | None) -> Reply:
-    """Ask the model; record its events, and report its deltas to *reporter*."""
+    """Ask the model, once what led here is durable; record its events, and report its deltas to *reporter*."""
 
     def emit(event: TextDelta | ThinkingDelta | ModelEvent) -> None:
         if isinstance(event, ModelEvent):
@@ -70,6 +69,7 @@ async def respond(setup: Setup, state: State, request: Request, reporter: Report
             else:
                 reporter.on_thinking(state, event.text)
 
+    await barrier(state)
     reply = await unprotected(setup.model.respond, request, emit)
     if not isinstance(reply, Reply):
         raise TypeError(f"{setup.model.name}: respond must return a Reply, not {type(reply).__name__}")
@@ -137,11 +137,8 @@ def with_unique_ids(snap: Snapshot, reply: Reply) -> Reply:
     A call without an id gets one from its place in the history: the same history gives the same ids.
     """
     calls = reply.tool_calls
-    if not calls:
-        return reply
-    if all(call.id and not snap.knows_call(call.id) for call in calls) and len({call.id for call in calls}) == len(
-        calls
-    ):
+    ids = {call.id for call in calls}
+    if len(ids) == len(calls) and "" not in ids and not any(map(snap.knows_call, ids)):
         return reply
     taken: set[str] = set()
     blocks: list[Block] = []

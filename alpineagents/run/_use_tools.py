@@ -38,7 +38,8 @@ async def use_tools(setup: Setup, state: State) -> None:
         refuse_finished(state, "use_tools")
         planned = _plan(setup, state)
         try:
-            await barrier(state)
+            if planned:
+                await barrier(state)
             await _run_all(setup, state, planned)
         except BaseException as error:
             if is_interrupt(error):
@@ -72,9 +73,10 @@ def _plan(setup: Setup, state: State) -> list[_Planned]:
 
 
 def _find(setup: Setup, snap: Snapshot, call: ToolCall) -> Tool:
-    shown = list(setup.tool_map) if snap.shown_tools is None else snap.shown_tools
-    if call.name in shown and (tool := setup.tool_map.get(call.name)) is not None:
+    tool = setup.tool_map.get(call.name)
+    if tool is not None and (snap.shown_tools is None or call.name in snap.shown_tools):
         return tool
+    shown = list(setup.tool_map) if snap.shown_tools is None else snap.shown_tools
     near = difflib.get_close_matches(call.name, shown, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ToolInputError(f"There is no tool {call.name!r}.{hint} Available: {', '.join(shown) or 'none'}.")
@@ -139,7 +141,9 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
     call, tool = one.call, one.tool
     if setup.reporter is not None:
         setup.reporter.on_tool_start(state, call)
-    context = ToolContext(state, setup.agent, call, lambda *ended: _record_late(state, call, Ending(*ended)))
+    context = ToolContext(
+        state, setup.agent, call, lambda blocks, how, error: _record_late(state, call, Ending(blocks, how, None, error))
+    )
     token = current_calls.set((*current_calls.get(), (state, call.id)))
     try:
         ending = await run_call(tool, one.args, context)
@@ -160,7 +164,9 @@ def _record_failure(state: State, call: ToolCall, error: BaseException) -> None:
 
 
 def _record(state: State, call: ToolCall, ending: Ending) -> None:
-    def make(snap: Snapshot, at: datetime) -> Entry:
+    def make(snap: Snapshot, at: datetime) -> Entry | None:
+        if not snap.is_pending(call.id):  # it timed out, and meanwhile its thread has given its own result
+            return None
         return _entry(snap, at, call, ending, late=False)
 
     state.commit(make)

@@ -8,6 +8,6 @@ current_calls: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("alpineag
 """``(state, call id)`` of each call around this code, outermost first."""
 
 
-def inside_call_of(state: object) -> bool:
-    """Whether the running code is part of a tool call of this State."""
-    return any(owner is state for owner, _ in current_calls.get())
+def calls_around(state: object) -> list[str]:
+    """Return the ids of the State's calls that the running code is part of, or was: a task can outlive its call."""
+    return [call_id for owner, call_id in current_calls.get() if owner is state]

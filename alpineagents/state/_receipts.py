@@ -8,7 +8,7 @@ from typing import Any, final
 import trio
 
 from ..record._entries import Entry, MessageEntry
-from ._context import inside_call_of
+from ._context import calls_around
 from ._recorder import Recorder
 from ._waiters import require_trio
 
@@ -48,12 +48,12 @@ class Receipt:
         state = self._state
         with state.waiter() as waiter:
             while state.snapshot_now().holds(entry):
-                if inside_call_of(state):
+                if any(state.snapshot_now().is_pending(call_id) for call_id in calls_around(state)):
                     raise RuntimeError(
                         "this message goes in after the results of the tool call that waits for it here, so that would"
                         " never end; don't await it inside the tool: state.add_message(message)"
                     )
-                if not state.in_action():
+                if not state.may_run_calls():
                     raise RuntimeError(
                         f"this message waits for {len(state.snapshot_now().pending_calls)} tool calls that nobody runs;"
                         " run them first: await agent.use_tools(state)"

@@ -8,16 +8,17 @@ happened whole or not at all: what it may have appended lies behind the publishe
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, final
 
 import trio
 
 from ..record._entries import Entry
 from ..record._replay import Snapshot, fold
 from ._clock import utc_now
+from ._saving import Saving
 from ._snapshot import Values
 from ._turns import Turns
 from ._waiters import Waiter
@@ -43,7 +44,7 @@ class Keeper(Saver, Protocol):
 class Recorder(Values):
     """What a State is to the library's other parts: commits, waiters, who acts on it, what is saved."""
 
-    __slots__ = ("_action", "_keeper", "_lock", "_run", "_turns", "_waiters", "_writing", "loaded", "saved", "store")
+    __slots__ = ("_action", "_keepers", "_lock", "_run", "_saving", "_turns", "_waiters", "loaded", "saved", "store")
 
     def __init__(self, state_id: str, snapshot: Snapshot) -> None:
         self._id = state_id
@@ -53,8 +54,8 @@ class Recorder(Values):
         self._waiters: tuple[Waiter, ...] = ()
         self._run: object = None
         self._action: str | None = None
-        self._keeper: Keeper | None = None
-        self._writing = False
+        self._keepers: tuple[Keeper, ...] = ()
+        self._saving: Saving | None = None
         self.store: Saver | None = None
         """Where this State is saved; None until a run or ``store.load`` sets it."""
         self.saved = 0
@@ -90,8 +91,8 @@ class Recorder(Values):
                 if self._snap is snap:
                     self._snap = new
                     break
-        if self._keeper is not None:
-            self._keeper.notice()
+        for keeper in self._keepers:
+            keeper.notice()
         if self._waiters:
             self.wake_waiters()
         return entry
@@ -123,33 +124,15 @@ class Recorder(Values):
             StoreError: they couldn't be saved.
         """
         await trio.lowlevel.checkpoint()
-        while self.saved < length and (saver := self._keeper or self.store) is not None:
+        while self.saved < length and (saver := self.keeper or self.store) is not None:
             await saver.save(self)
 
-    @asynccontextmanager
-    @trio.lowlevel.enable_ki_protection
-    async def writing(self) -> AsyncIterator[bool]:
-        """Hold the right to write this State to its store, which one run or one save has at a time.
-
-        Gives False, at once, when a keeper has it: then let that one save.
-        """
-        with self.waiter() as waiter:
-            while not self._take_writing():
-                if self._keeper is not None:
-                    yield False
-                    return
-                await waiter.wait()
-        try:
-            yield True
-        finally:
-            self._writing = False
-            self.wake_waiters()
-
-    def _take_writing(self) -> bool:
+    def saving(self) -> Saving:
+        """Return the State's lease and the queue of its writers."""
         with self._lock:
-            taken = not self._writing
-            self._writing = True
-            return taken
+            if self._saving is None:
+                self._saving = Saving(self._lock)
+            return self._saving
 
     def visible_length(self) -> int:
         """Return how many entries a watcher may see: with a store, those that are durable."""
@@ -167,21 +150,24 @@ class Recorder(Values):
     @property
     def keeper(self) -> Keeper | None:
         """Who saves it while it runs; ``None`` while it is idle or runs unsaved."""
-        return self._keeper
+        keepers = self._keepers
+        return keepers[-1] if keepers else None
 
     @property
     def running(self) -> bool:
         """Whether a run is on."""
         return self._run is not None
 
-    def in_action(self) -> bool:
-        """Whether a run or an action is on that may let waiting messages in."""
-        return self._run is not None or self._action is not None
+    def may_run_calls(self) -> bool:
+        """Whether somebody else than the running task may close what is open: an action, or the run's own task."""
+        if self._action is not None:
+            return True
+        return self._run is not None and self._run is not trio.lowlevel.current_task()
 
     @contextmanager
     @trio.lowlevel.enable_ki_protection
-    def run_by(self, run: object) -> Iterator[None]:
-        """Hold the State for one run.
+    def in_run(self) -> Iterator[None]:
+        """Hold the State for a run, whose loop the current task runs.
 
         Raises:
             ValueError: another run is on.
@@ -191,38 +177,56 @@ class Recorder(Values):
                 raise ValueError(
                     f"State {self._id} is in a run already; await that one first, or run a fork: state.fork()"
                 )
-            self._run = run
+            self._run = trio.lowlevel.current_task()
         try:
             yield
         finally:
             self._run = None
             self.wake_waiters()
 
-    @contextmanager
-    @trio.lowlevel.enable_ki_protection
-    def acting(self, action: str) -> Iterator[None]:
-        """Hold the State for one think, use_tools or compact.
+    def acting(self, action: str) -> Acting:
+        """Return a block that holds the State for one think, use_tools or compact; ValueError where one is on."""
+        return Acting(self, action)
 
-        Raises:
-            ValueError: one is on.
-        """
+    def begin(self, action: str) -> None:
+        """Begin an action; ValueError where one is on."""
         with self._lock:
             if self._action is not None:
                 raise ValueError(f"{action}: {self._action} is on for State {self._id}; await it first")
             self._action = action
-        try:
-            yield
-        finally:
-            self._action = None
+
+    def end(self) -> None:
+        """Let the next action begin."""
+        self._action = None
+        if self._waiters:
             self.wake_waiters()
 
     @contextmanager
     @trio.lowlevel.enable_ki_protection
     def kept_by(self, keeper: Keeper) -> Iterator[None]:
         """Let *keeper* save what is recorded from now on."""
-        self._keeper = keeper
+        with self._lock:
+            self._keepers = (*self._keepers, keeper)
         try:
             yield
         finally:
-            self._keeper = None
+            with self._lock:
+                self._keepers = tuple([other for other in self._keepers if other is not keeper])
             self.wake_waiters()
+
+
+@final
+class Acting:
+    """A block that holds a State for one action. A class, since a generator would cost a turn another 2 µs."""
+
+    __slots__ = ("_action", "_state")
+
+    def __init__(self, state: Recorder, action: str) -> None:
+        self._state = state
+        self._action = action
+
+    def __enter__(self) -> None:
+        self._state.begin(self._action)
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._state.end()

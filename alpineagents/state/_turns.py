@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import final
+
+import trio
 
 from ._waiters import Waiter
 
@@ -67,6 +71,17 @@ class Turns:
             except BaseException:
                 self._leave(who, waiter)
                 raise
+
+    @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold the turn for a block of a task. Checkpoint: where it has to wait."""
+        who = object()
+        await self.take(who)
+        try:
+            yield
+        finally:
+            self.give_back(who)
 
     def give_back(self, who: object) -> None:
         """End *who*'s turn and begin that of the next in the queue."""

@@ -7,24 +7,24 @@ exactly, the info stands behind the entry's own fields::
     {"kind":"run_start","seq":1,...,"info":{"format":1,"id":"bug-1","created_at":"...","updated_at":"..."}}
     {"kind":"model_reply","seq":2,...,"info":[{"updated_at":"...","turn":1}]}
 
-An object is the whole info; an array holds what has changed since the nearest whole one above, which is at most
-WHOLE_INFO_EVERY bytes up: whole ones in every batch would double a log, and a list would have to read all of it.
+An object is the whole info; an array holds what has changed since the nearest whole one above. Whole ones in every
+batch would nearly double a log of short entries; with one every WHOLE_INFO_EVERY bytes, a list still finds it near the
+end.
 
 Why the entry's bytes can be recovered: an info is written such that ``,"info":`` isn't in it, and an entry that has it,
-wherever, gets an info behind it too. So the last one in a line, if there is one, is where the entry was cut. (In what
-``json`` writes, it is always a key: a quotation mark inside a text has a backslash before it. So it can be escaped.)
+wherever, gets an info behind it too. So the last one in a line, if there is one, is where the entry was cut. (In JSON
+without blanks it is always a key, a quotation mark inside a text having a backslash before it: so it can be escaped.)
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
-import orjson
 
 from ..record._codec import FORMAT
+from ._json import dumps, loads, loads_rounded
 from ._rules import looks_whole
 
 Info: TypeAlias = dict[str, Any]
@@ -34,7 +34,6 @@ WHOLE_INFO_EVERY: Final = 16 * 1024
 
 _INFO: Final = b',"info":'
 _SAME_KEY: Final = b',"\\u0069nfo":'
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 # Writing
@@ -61,8 +60,7 @@ def encode_batch(entries: Sequence[bytes], info: bytes) -> bytes:
 
 
 def _dumps(value: object) -> bytes:
-    # ASCII: long integers, lone surrogates and all else come back as they were.
-    return _ENCODER.encode(value).encode().replace(_INFO, _SAME_KEY)
+    return dumps(value).replace(_INFO, _SAME_KEY)
 
 
 # Reading entries
@@ -107,10 +105,10 @@ def fault_of(line: bytes, seq: int) -> str | None:
     try:
         if at >= 0:
             line, info = line[:at] + b"}", line[at + len(_INFO) :]
-            _loads(info[:-1])
+            loads_rounded(info[:-1])
             if not info.endswith(b"}"):
                 return "not JSON: cut short"
-        fields = _loads(line)
+        fields = loads_rounded(line)
     except ValueError as error:
         return f"not JSON: {error}"
     if not isinstance(fields, dict):
@@ -120,25 +118,10 @@ def fault_of(line: bytes, seq: int) -> str | None:
     return None
 
 
-def _loads(text: bytes) -> Any:
-    """Return a JSON value, rounded where that is faster; ValueError if it isn't one."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return _loads_exactly(text)  # takes lone surrogates too
-
-
-def _loads_exactly(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError(str(error)) from None
-
-
 def newer_format(line: bytes) -> int | None:
     """Return the format of a log whose first line this is, if it is newer than the one this version reads."""
     try:
-        version = _loads(line).get("format", FORMAT)
+        version = loads_rounded(line).get("format", FORMAT)
     except (AttributeError, ValueError):
         return None
     return version if isinstance(version, int) and version > FORMAT else None
@@ -180,7 +163,7 @@ def find_info(end: bytes, *, is_all: bool) -> Info | None:
 
 def _is_json(text: bytes) -> bool:
     try:
-        _loads(text)
+        loads_rounded(text)
     except ValueError:
         return False
     return True
@@ -189,7 +172,7 @@ def _is_json(text: bytes) -> bool:
 def _info_value(text: bytes) -> Info | list[Info]:
     """Return what stands between the key and the end of its line: an info, or the changes of one."""
     try:
-        value = _loads_exactly(text[:-1])
+        value = loads(text[:-1])
     except ValueError as error:
         raise ValueError(f"not an info: {error}: {text[:80]!r}") from None
     changes = value[0] if isinstance(value, list) and len(value) == 1 else value

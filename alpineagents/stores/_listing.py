@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Final
 
+from ._json import dumps
 from ._lines import WHOLE_INFO_EVERY, Info, find_info
 from ._rules import Listed, created_at, is_id
 
@@ -38,7 +38,7 @@ def listed_states(folder: Path) -> tuple[list[Listed], list[str]]:
         except (OSError, ValueError) as error:
             faults.append(f"{path} is left out of the list: {error}")
             continue
-        found.append(Listed(state_id, json.dumps(info, separators=(",", ":")).encode(), created_at(info)))
+        found.append(Listed(state_id, dumps(info), created_at(info)))
     return found, faults
 
 

@@ -74,7 +74,7 @@ class LockedFile:
     def close(self) -> None:
         """Unlock and close it. What is to be kept was synced before: an error here loses nothing."""
         with suppress(OSError):
-            if self.hidden:
+            if self.hidden and self._has_its_name():
                 self._hidden_path.unlink()
         with suppress(OSError):
             fcntl.flock(self.fd, fcntl.LOCK_UN)  # for children too that were forked meanwhile

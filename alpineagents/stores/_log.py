@@ -202,15 +202,15 @@ class StateLog:
         stat = os.fstat(file.fd)
         if not stat.st_nlink:
             raise ConflictError(
-                f"State {self._state_id}: {self._path} was deleted or replaced while it was being written"
+                f"State {self._state_id}: {self._path} was deleted or replaced while it was being written;"
+                f" the State is whole in memory: save it under an id of its own: state.fork()"
             )
         stamp = _stamp(stat)
         if self._known is not None and self._known.stamp == stamp:
             return self._known
-        if file.hidden and not stat.st_size:
-            return _Known(stamp, 0, 0)
         data = read_all(file.fd, stat.st_size)
-        log = self._decoded(data)
+        # One without its name may well be empty, or have been torn by our own first try.
+        log = decode_log(data) if file.hidden else self._decoded(data)
         if log.damage:
             self._put_aside(data[log.size :])
             os.ftruncate(file.fd, log.size)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
 from .._errors import ConflictError, RunningElsewhereError, StateNotFoundError
-
-T = TypeVar("T")
+from ._json import loads
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _MOST_COMPARED: Final = 2_000  # ids, when looking for near ones: finding them takes 10 us each
@@ -54,8 +52,8 @@ def looks_whole(entry: bytes) -> bool:
 def info_fields(info: bytes) -> dict[str, Any]:
     """Return the fields of an info; ValueError if it isn't a JSON object."""
     try:
-        fields = json.loads(info)  # not orjson, which rounds long integers and refuses lone surrogates
-    except (ValueError, RecursionError):
+        fields = loads(info)
+    except ValueError:
         fields = None
     if not isinstance(fields, dict):
         raise ValueError(f"info must be a JSON object, not {info[:80]!r}")

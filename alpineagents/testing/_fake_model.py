@@ -124,7 +124,7 @@ class FakeModel(Model):
         for part in parts:
             if not isinstance(part, str | ToolCall):
                 raise TypeError(
-                    f"a FakeModel answers text, tool_call(...), a list of both, a Reply or an exception, not {part!r:.80}"
+                    f"a FakeModel answers text, tool_call(...), a list of both, a Reply, an exception; not {part!r:.80}"
                 )
             blocks.append(TextBlock(part) if isinstance(part, str) else part)
         calls = any(isinstance(block, ToolCall) for block in blocks)

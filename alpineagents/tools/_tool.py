@@ -43,13 +43,13 @@ class FunctionTool(Tool, Generic[P, R]):
     def __init__(self, fn: Callable[P, R], plan: Plan) -> None:
         self._fn: Callable[..., Any] = fn
         self._plan = plan
-        self.name = plan.name
-        self.description = plan.description
-        self.input_schema = plan.schema
-        self.parallel = plan.options.parallel
-        self.timeout = plan.options.timeout
-        self.abandon_on_cancel = plan.options.abandon_on_cancel and not plan.is_async
-        self.max_result_bytes = plan.options.max_result_bytes
+        self.name: str = plan.name
+        self.description: str = plan.description
+        self.input_schema: Mapping[str, Any] = plan.schema
+        self.parallel: bool = plan.options.parallel
+        self.timeout: float | None = plan.options.timeout
+        self.abandon_on_cancel: bool = plan.options.abandon_on_cancel and not plan.is_async
+        self.max_result_bytes: int = plan.options.max_result_bytes
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -158,12 +158,13 @@ def tool(
     Raises:
         TypeError: the function can't be a tool, or an option is wrong.
 
-    ::
-
-        @tool
-        async def add(a: int, b: int) -> int:
-            "Add two numbers."
-            return a + b
+    Example:
+        >>> @tool
+        ... async def add(a: int, b: int) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+        >>> add.description
+        'Add two numbers.'
     """
     options = Options(name, description, parallel, timeout, abandon_on_cancel, max_result_bytes)
     return _Decorator(options) if fn is None else _make(fn, options, inspect.currentframe())

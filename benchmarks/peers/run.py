@@ -29,6 +29,8 @@ from machine import describe  # noqa: E402  # from the folder above
 
 LONGEST: Final = 150
 """Seconds after which a case is given up."""
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""With bytecode files, which an installed package has."""
 
 
 class Side(NamedTuple):
@@ -107,7 +109,7 @@ def cases(workloads: list[str], agents: list[int], quick: bool) -> list[Case]:
 def timed(python: str, code: str) -> dict[str, float]:
     """Return the seconds that a fresh process takes for *code*."""
     before, start = os.times(), perf_counter()
-    subprocess.run([python, "-c", code], check=True)
+    subprocess.run([python, "-c", code], check=True, env=ENVIRONMENT)
     seconds, after = perf_counter() - start, os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return {"seconds": seconds, "cpu": cpu}
@@ -115,6 +117,7 @@ def timed(python: str, code: str) -> dict[str, float]:
 
 def imported(python: str, side: Side) -> dict[str, float]:
     """Return what an import takes, beyond a bare Python: best of 5, interleaved."""
+    timed(python, side.imports)  # writes the bytecode files
     pairs = [(timed(python, "pass"), timed(python, side.imports)) for _ in range(5)]
     return {key: min(whole[key] for _, whole in pairs) - min(bare[key] for bare, _ in pairs) for key in ("seconds", "cpu")}
 
@@ -127,7 +130,7 @@ def once(name: str, side: Side, python: str, case: Case) -> dict[str, float]:
     path = os.pathsep.join([str(HERE), str(HERE.parent)])
     try:
         done = subprocess.run(
-            command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=LONGEST, check=False
+            command, env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=LONGEST, check=False
         )
     except subprocess.TimeoutExpired:
         return {}
@@ -170,7 +173,7 @@ def main() -> None:
         reports: dict[str, list[dict[str, float]]] = defaultdict(list)
         for _ in range(rounds):
             for name, side in sides.items():
-                if case.mode in side.modes or (name == BARE):
+                if case.mode in side.modes:
                     reports[name].append(once(name, side, pythons[name], case))
         show(case, reports)
 

@@ -180,8 +180,8 @@ def test_an_unknown_string_is_refused_with_what_is_known(text):
 
 
 def test_an_unknown_option_is_refused_with_what_is_known():
-    with pytest.raises(TypeError, match="unknown option temprature") as caught:
-        resolve_model("ollama/m", temprature=1)
+    with pytest.raises(TypeError, match="unknown option heat") as caught:
+        resolve_model("ollama/m", heat=1)
 
     assert "temperature" in str(caught.value)
     assert "name" not in str(caught.value)

@@ -3,8 +3,10 @@
 The first line of each file says where its form comes from.
 """
 
+import copy
+import json
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ThinkingDelta, ToolCall
 from alpineagents.models._openai_stream import ChatDecoder
-from alpineagents.models._sse import SSEDecoder
+from alpineagents.models._sse import Event, SSEDecoder
 from alpineagents.models._wire import Endpoint
 
 STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
@@ -271,3 +273,66 @@ def test_reasoning_details_are_joined_and_kept_with_their_signature():
         "index": 1,
     }
     assert reply.blocks[0].raw == {"reasoning_details": [{**text, "signature": "SIG=="}, encrypted]}
+
+
+# What a server may put in any place of its JSON, whatever belongs there.
+WRONG = [None, True, 0, -1, 1.5, 2**70, "", "x", "stop", "error", "null", "{}", [], {}, [None], ["x"], [[]], {"a": 1}]
+
+
+def spoiled(data, places):
+    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return data
+    for place, value in places:
+        holders = [(document, key) for key in keys_of(document)]
+        for holder, key in holders:
+            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
+        if holders:
+            holder, key = holders[place % len(holders)]
+            holder[key] = copy.deepcopy(WRONG[value])
+    return json.dumps(document).encode()
+
+
+def keys_of(value):
+    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+
+
+PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
+SHORT = sorted(name for name, stream in STREAMS.items() if len(stream) < 3_000)
+
+
+@given(st.sampled_from(SHORT), st.lists(PLACES, min_size=1, max_size=9))
+def test_no_wrong_value_crashes_the_decoder(name, places):
+    """Anything in any place of any event: the outcome is a reply or an error of ours."""
+    events = SSEDecoder().feed(STREAMS[name])
+    decoder = ChatDecoder(ENDPOINT)
+
+    deltas = decoder.feed(
+        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
+    )
+
+    assert all(delta.text for delta in deltas)
+    reply_or_error(decoder)
+
+
+@given(PLACES)
+def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
+    message = {"role": "assistant", "content": "Hi", "tool_calls": [{"id": "c", "function": {"arguments": "{}"}}]}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens": 1}
+    document = {"choices": [choice], "usage": usage, "error": None, "model": "m"}
+    decoder = ChatDecoder(ENDPOINT)
+
+    decoder.feed_document(spoiled(json.dumps(document), places))
+
+    reply_or_error(decoder)
+
+
+def reply_or_error(decoder):
+    if decoder.failure is None and decoder.finished:
+        assert isinstance(decoder.reply(), Reply)
+    else:
+        with pytest.raises(ProviderError, match="here, model 'm'"):
+            decoder.reply()

@@ -306,6 +306,17 @@ async def test_a_log_deleted_while_it_is_being_written_is_a_conflict(files: File
     assert files_in(files) == []
 
 
+async def test_a_lease_takes_no_file_away_that_is_not_its_own(files: FileStore) -> None:
+    hidden = files.folder / ".bug-1.jsonl"
+    async with files.lease("bug-1"):
+        hidden.unlink()
+        async with FileStore(files.folder).lease("bug-1"):
+            hidden_too = hidden.stat()
+        hidden.write_text("of another")
+    assert hidden_too.st_nlink == 1
+    assert hidden.read_text() == "of another"
+
+
 async def test_an_editor_that_replaces_a_leased_log_is_a_conflict(files: FileStore) -> None:
     async with files.lease("bug-1"):
         await files.append("bug-1", 0, raws(2), INFO)
