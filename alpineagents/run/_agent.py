@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, final, overload
 
 import attrs
-import trio
 
 from .._contracts import Model, Reporter, Store, Tool
 from ..record._entries import AgentInfo
 from ..record._frozen import Json
 from ..record._messages import Reply, ToolSpec
-from ..state import State, runs_event_loop
+from ..state import State
 from ..tools import tools_of
 from ._ask import ask
 from ._compact import compact, context_tokens, context_used
 from ._loops import Body, checked_loop, default_loop
 from ._run import as_state, run
 from ._setup import Setup, acted
+from ._sync import run_sync
 from ._think import think
 from ._use_tools import use_tools
 
@@ -149,16 +148,12 @@ class Agent:
     def run_sync(self, prompt_or_state: str | State) -> Json:
         """Run in a script, without an event loop; see ``run``.
 
+        In the thread of a sync tool the run is part of the tool's call: it ends with it.
+
         Raises:
-            RuntimeError: this thread runs an event loop already.
+            RuntimeError: this thread runs an event loop already; or it belongs to a tool call that has ended.
         """
-        state = as_state(prompt_or_state)
-        if runs_event_loop():
-            raise RuntimeError(
-                "run_sync would block the event loop of this thread; under trio write: await agent.run(state),"
-                " under asyncio go through alpineagents.aio"
-            )
-        return trio.run(functools.partial(run, self._setup, state), strict_exception_groups=True)
+        return run_sync(run, self._setup, as_state(prompt_or_state))
 
     async def think(self, state: State, tools: Iterable[str | Tool] | None = None, tool_choice: str = "auto") -> Reply:
         """Send one request to the model, record its reply and return it. Checkpoint: yes.

@@ -50,7 +50,7 @@ async def acted(action: Callable[..., Awaitable[T]], setup: Setup, state: State,
     """Await ``action(setup, state, *args)``; outside a run with what a run puts around it: session and store."""
     if state.running:
         result = await action(setup, state, *args)
-        if not state.running:  # the run that saves it has ended meanwhile
+        if state.store is not None and state.keeper is None:  # the run that saves it has ended meanwhile
             await state.wait_saved(state.snapshot_now().length)
         return result
 

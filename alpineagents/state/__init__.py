@@ -1,7 +1,7 @@
 """One conversation and its record: State, and what its methods return."""
 
 from ._closing import close_after_crash, close_call, close_pending, error_text, take_request_back
-from ._context import current_calls
+from ._context import call_nursery, current_calls
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt
 from ._recorder import Recorder
@@ -18,6 +18,7 @@ __all__ = [
     "State",
     "StateSnapshot",
     "Watch",
+    "call_nursery",
     "close_after_crash",
     "close_call",
     "close_pending",

@@ -19,6 +19,7 @@ from .._contracts import Tool, ToolContext
 from .._errors import ToolError
 from ..record._blocks import TextBlock
 from ..record._entries import ToolOutcome
+from ..state import call_nursery
 from ._results import Ending, done, failed
 
 
@@ -30,16 +31,27 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
     ``context.record_late``; else only before the thread has started.
     """
     call = ThreadCall(fn, partial(_record_late, tool, context))
+    cut_short: BaseException | None = None
     try:
-        await trio.to_thread.run_sync(
-            call.run,
-            thread_name=f"tool {tool.name}",
-            abandon_on_cancel=tool.abandon_on_cancel,
-            limiter=trio.CapacityLimiter(1),
-        )
-    except BaseException:  # never the tool's own: run() keeps that
+        async with trio.open_nursery() as nursery:  # for what the function runs by run_sync: it ends with the call
+            token = call_nursery.set(nursery)
+            try:
+                await trio.to_thread.run_sync(
+                    call.run,
+                    thread_name=f"tool {tool.name}",
+                    abandon_on_cancel=tool.abandon_on_cancel,
+                    limiter=trio.CapacityLimiter(1),
+                )
+            except BaseException as error:  # noqa: BLE001  # never the tool's own, which run() keeps; raised below
+                cut_short = error
+                nursery.cancel_scope.cancel()
+            finally:
+                call_nursery.reset(token)
+    except BaseException as group:  # noqa: BLE001  # what the nursery makes of a cancellation
+        cut_short = cut_short or group
+    if cut_short is not None:
         call.give_up()
-        raise
+        raise cut_short
     return call.take()
 
 
