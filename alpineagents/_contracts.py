@@ -161,7 +161,7 @@ class Store(ABC):
 
     @abstractmethod
     async def infos(self, *, limit: int | None = None, before: str | None = None) -> Sequence[tuple[str, bytes]]:
-        """Return ``(id, info)`` of the States, newest change first, without reading histories.
+        """Return ``(id, info)`` of the States, newest created first, without reading histories.
 
         Args:
             limit: At most this many.
@@ -259,6 +259,8 @@ class Store(ABC):
             limit: At most this many.
             before: Only those listed behind the State of this id.
         """
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must be 0 or more (got {limit})")
         found: builtins.list[StateInfo] = []
         for state_id, raw in await self.infos(limit=limit if parent_id is ... else None, before=before):
             try:

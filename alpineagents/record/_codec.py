@@ -4,14 +4,12 @@ An entry is a JSON object with ``seq``, ``kind``, ``turn``, ``at`` and ``content
 blocks and the reasons a run stopped carry a ``type``. The first entry of a history (``seq`` 0) also says ``format``,
 the version. Fields that this version doesn't know are passed over.
 
-orjson refuses or rounds integers beyond 64 bits and lone surrogates: entries with those go through ``json``.
+orjson rounds integers beyond 64 bits: an object with one begins with ``"exact":true`` and is read by ``json``.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
@@ -27,12 +25,16 @@ from . import _blocks as blocks
 from . import _entries as entries
 from ._entries import Entry, StateInfo, Stopped
 from ._frozen import FrozenDict, Json, freeze, freeze_dict
+from ._json import dumps_slowly, loads_rounded, loads_slowly
 from ._messages import Message, Reply, Usage
 
 FORMAT: Final = 1
 """Version of the JSON form that this library writes, and the newest it reads."""
 
 Fields: TypeAlias = dict[str, Any]
+
+_EXACT: Final = "exact"
+_EXACT_START: Final = b'{"exact":true'
 
 _BLOCKS: Final[dict[str, type]] = {
     "text": blocks.TextBlock,
@@ -94,10 +96,7 @@ def decode_entry(raw: bytes) -> Entry:
     fields = _loads(raw)
     if not isinstance(fields, dict):
         raise ValueError(f"an entry is a JSON object, not {raw[:80]!r}")
-    if fields.get("format", FORMAT) != FORMAT:
-        raise ValueError(
-            f"saved in format {fields['format']!r}, and this alpineagents reads up to {FORMAT}; install a newer one"
-        )
+    _check_format(fields)
     return _structured(fields, _ENTRIES.get(fields.get("kind", "")), "an entry")  # type: ignore[no-any-return]  # an Entry by the table
 
 
@@ -128,7 +127,17 @@ def decode_info(raw: bytes) -> StateInfo:
         ValueError: it isn't one.
     """
     fields = _loads(raw)
+    if not isinstance(fields, dict):
+        raise ValueError(f"a StateInfo is a JSON object, not {raw[:80]!r}")
+    _check_format(fields)
     return _structured(fields, StateInfo, "a StateInfo")  # type: ignore[no-any-return]  # as asked
+
+
+def _check_format(fields: Fields) -> None:
+    if fields.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"saved in format {fields['format']!r}, and this alpineagents reads up to {FORMAT}; install a newer one"
+        )
 
 
 def _structured(fields: Any, cls: type | None, what: str) -> Any:
@@ -145,16 +154,11 @@ def _structured(fields: Any, cls: type | None, what: str) -> Any:
             raise ValueError(f"not {what}: {type(error).__name__}: {error}") from None
 
 
-# JSON text
-
-_LONG_NUMBER: Final = re.compile(rb"\d{19}")
-
-
 def _dumps(fields: Fields) -> bytes:
     try:
         return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
     except TypeError:
-        return json.dumps(fields, separators=(",", ":"), default=_time_text).encode()
+        return dumps_slowly({_EXACT: True, **fields}, _time_text)
 
 
 def _time_text(value: object) -> str:
@@ -163,18 +167,9 @@ def _time_text(value: object) -> str:
 
 
 def _loads(raw: bytes) -> Any:
-    if _LONG_NUMBER.search(raw):
-        return _loads_exactly(raw)
     try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return _loads_exactly(raw)
-
-
-def _loads_exactly(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        return loads_slowly(raw) if raw.startswith(_EXACT_START) else loads_rounded(raw)
+    except ValueError as error:
         raise ValueError(f"not JSON: {error}: {raw[:80]!r}") from None
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from ..record._codec import FORMAT
-from ._json import dumps, loads, loads_rounded
+from ..record._json import dumps, loads, loads_rounded
 from ._rules import looks_whole
 
 Info: TypeAlias = dict[str, Any]

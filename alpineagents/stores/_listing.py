@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ._json import dumps
+from ..record._json import dumps
 from ._lines import WHOLE_INFO_EVERY, Info, find_info
 from ._rules import Listed, created_at, is_id
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from .._errors import ConflictError, RunningElsewhereError, StateNotFoundError
-from ._json import loads
+from ..record._json import loads
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _MOST_COMPARED: Final = 2_000  # ids, when looking for near ones: finding them takes 10 us each

@@ -1,12 +1,13 @@
 """JSON text to values and back, exactly: orjson, and ``json`` for what orjson rounds or refuses.
 
-Those are integers beyond 64 bits and lone surrogates, which a State's answer may have.
+Those are integers beyond 64 bits, which orjson reads as floats, and lone surrogates, which it refuses both ways.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -17,19 +18,20 @@ _LONG_NUMBER: Final = re.compile(rb"\d{19}")
 def loads(text: bytes) -> Any:
     """Return a JSON value; ValueError if it isn't one."""
     if _LONG_NUMBER.search(text):
-        return _loads_slowly(text)
+        return loads_slowly(text)
     return loads_rounded(text)
 
 
 def loads_rounded(text: bytes) -> Any:
-    """Return a JSON value of which only small numbers matter; ValueError if it isn't one."""
+    """Return a JSON value of which no long integer matters; ValueError if it isn't one."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _loads_slowly(text)
+        return loads_slowly(text)
 
 
-def _loads_slowly(text: bytes) -> Any:
+def loads_slowly(text: bytes) -> Any:
+    """Return a JSON value with every integer exact; ValueError if it isn't one."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -41,4 +43,9 @@ def dumps(value: object) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return dumps_slowly(value)
+
+
+def dumps_slowly(value: object, default: Callable[[Any], object] | None = None) -> bytes:
+    """Return the same, with every integer exact, and what *default* makes of a value that isn't JSON."""
+    return json.dumps(value, separators=(",", ":"), default=default).encode()
