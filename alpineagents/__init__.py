@@ -70,11 +70,11 @@ from .record import (
 )
 from .run import Agent, CompactIfFull, Loop, compact_if_full, default_loop, loop, stop_on_sigterm, waiting_for_user
 from .state import Receipt, State, StateSnapshot, Watch
-from .stores import FileStore, MemoryStore
 from .tools import FunctionTool, tool
 
 if TYPE_CHECKING:
     from .models import OpenAICompatible, resolve_model
+    from .stores import FileStore, MemoryStore
 
 __all__ = [
     "Agent",
@@ -164,10 +164,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import the models when one is first named: a program that brings its own needs no httpx."""
-    if name in {"resolve_model", "OpenAICompatible"}:
-        from . import models
+_LAZY = {"FileStore": "stores", "MemoryStore": "stores", "OpenAICompatible": "models", "resolve_model": "models"}
 
-        return getattr(models, name)
+
+def __getattr__(name: str) -> object:
+    """Import models and stores when one is first named: a program that doesn't use them needn't wait for them."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

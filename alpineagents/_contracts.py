@@ -53,7 +53,7 @@ class Model(ABC):
         return nullcontext()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolContext:
     """What a tool call is part of."""
 

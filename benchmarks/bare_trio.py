@@ -1,7 +1,8 @@
-"""The floor: an agent in bare trio. A list of frozen attrs entries, a nursery a turn; no schema, no framework."""
+"""The floor: an agent in bare trio. A list of frozen attrs entries, a nursery a turn; no schema, nothing else."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,6 +24,25 @@ async def add(a: int, b: int) -> int:
 async def slow(a: int, b: int) -> int:
     await trio.sleep(0.02)
     return a + b
+
+
+def add_sync(a: int, b: int) -> int:
+    return a + b
+
+
+def slow_sync(a: int, b: int) -> int:
+    time.sleep(0.02)
+    return a + b
+
+
+def in_thread(fn: Callable[..., int]) -> Callable[..., Awaitable[int]]:
+    """Return an async function that calls *fn* in a thread, as many at once as there are calls."""
+    limiter = trio.CapacityLimiter(1_000)
+
+    async def call(a: int, b: int) -> int:
+        return await trio.to_thread.run_sync(fn, a, b, limiter=limiter)
+
+    return call
 
 
 async def agent(turns: int, calls: int, delay: float, fn: Callable[..., Awaitable[int]]) -> list[Entry]:

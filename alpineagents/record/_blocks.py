@@ -11,18 +11,7 @@ from typing import Any, Self, TypeAlias, final
 import attrs
 
 from ._frozen import FrozenDict, Json, freeze, freeze_dict
-
-
-class Value:
-    """A frozen value: whoever copies it, however deep, gets the same object."""
-
-    __slots__ = ()
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
+from ._value import Value
 
 
 def clean_text(text: str) -> str:
@@ -45,7 +34,7 @@ def clean_text(text: str) -> str:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TextBlock(Value):
     """Text. Lone surrogates are replaced by U+FFFD."""
 
@@ -81,7 +70,7 @@ def _sniff_image(image: Image) -> str:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Image(Value):
     """A PNG, JPEG, GIF or WebP picture.
 
@@ -121,7 +110,7 @@ def _sniff_file(file: File) -> str:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class File(Value):
     """A document that a provider can read: a PDF, or UTF-8 text.
 
@@ -158,7 +147,7 @@ def _freeze_args(args: object) -> FrozenDict | None:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolCall(Value):
     """The model asks for a tool.
 
@@ -184,7 +173,7 @@ def _as_results(blocks: Iterable[ResultBlock]) -> tuple[ResultBlock, ...]:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolResultBlock(Value):
     """What a tool call gave, as the model reads it."""
 
@@ -198,7 +187,7 @@ def _freeze_raw(raw: object) -> Json:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ThinkingBlock(Value):
     """A model's reasoning. It goes back to the provider that wrote it, unchanged, and to no other."""
 
@@ -210,7 +199,7 @@ class ThinkingBlock(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class RawBlock(Value):
     """Any other block of one provider, kept and sent back to that provider as it came."""
 

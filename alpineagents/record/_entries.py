@@ -12,9 +12,10 @@ from typing import ClassVar, Literal, TypeAlias, final
 
 import attrs
 
-from ._blocks import ResultBlock, ToolCall, Value
+from ._blocks import ResultBlock, ToolCall
 from ._frozen import FrozenDict, Json, freeze, freeze_dict
 from ._messages import NO_USAGE, Message, Reply, Usage
+from ._value import Value
 
 
 class ToolOutcome(StrEnum):
@@ -48,7 +49,7 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoppedByUntil(Value):
     """A loop's ``until`` function was true."""
 
@@ -57,7 +58,7 @@ class StoppedByUntil(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoppedByLimit(Value):
     """A loop's ``limit`` was reached."""
 
@@ -65,7 +66,7 @@ class StoppedByLimit(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoppedByFinish(Value):
     """``finish(answer)`` was called."""
 
@@ -73,7 +74,7 @@ class StoppedByFinish(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoppedByPermission(Value):
     """A permission refused a call and stopped the run."""
 
@@ -83,7 +84,7 @@ class StoppedByPermission(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoppedByBudget(Value):
     """The run's budget was used up."""
 
@@ -98,7 +99,7 @@ Stopped: TypeAlias = StoppedByUntil | StoppedByLimit | StoppedByFinish | Stopped
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Exchange(Value):
     """A side question and its answer, in JSON form."""
 
@@ -107,7 +108,7 @@ class Exchange(Value):
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ContextChange(Value):
     """How ``messages`` were rewritten, and what replay needs to do it again."""
 
@@ -129,7 +130,7 @@ class ContextChange(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelEvent(Value):
     """Something a model adapter reported."""
 
@@ -140,7 +141,7 @@ class ModelEvent(Value):
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class AgentInfo(Value):
     """Which Agent a run had."""
 
@@ -153,7 +154,7 @@ class AgentInfo(Value):
     mcp_servers: tuple[str, ...] = attrs.field(default=(), converter=_sorted)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class EntryBase(Value):
     """What every entry has."""
 
@@ -166,7 +167,7 @@ class EntryBase(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageEntry(EntryBase):
     """``add_message``."""
 
@@ -179,7 +180,7 @@ class MessageEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelRequestEntry(EntryBase):
     """``think`` sends a request."""
 
@@ -191,7 +192,7 @@ class ModelRequestEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelReplyEntry(EntryBase):
     """The model answered."""
 
@@ -200,7 +201,7 @@ class ModelReplyEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelEventEntry(EntryBase):
     """The model adapter reported something, such as a retry."""
 
@@ -211,7 +212,7 @@ class ModelEventEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolResultEntry(EntryBase):
     """A tool call got its result, whichever way it ended."""
 
@@ -240,7 +241,7 @@ class ToolResultEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ExchangeEntry(EntryBase):
     """``ask`` or ``ask_human`` got an answer."""
 
@@ -250,7 +251,7 @@ class ExchangeEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ContextChangeEntry(EntryBase):
     """``State(messages=...)``, ``compact``, ``clear_tool_results`` or ``restore``."""
 
@@ -259,7 +260,7 @@ class ContextChangeEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class RunStartEntry(EntryBase):
     """A run started."""
 
@@ -272,7 +273,7 @@ class RunStartEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StopEntry(EntryBase):
     """The run was set to stop; ``content`` is ``None`` where an outer loop took an inner loop's stop back."""
 
@@ -281,7 +282,7 @@ class StopEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ExtraDataEntry(EntryBase):
     """``State(extra_data=...)`` or ``edit_extra_data()`` changed something."""
 
@@ -293,7 +294,7 @@ class ExtraDataEntry(EntryBase):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ErrorEntry(EntryBase):
     """An exception was raised, such as ``"TimeoutError: took too long"``."""
 
@@ -326,7 +327,7 @@ Entry: TypeAlias = (
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class StateInfo(Value):
     """What a store lists of a State without loading it."""
 

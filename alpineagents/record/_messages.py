@@ -8,8 +8,9 @@ from typing import Literal, Self, TypeAlias, final
 
 import attrs
 
-from ._blocks import Block, File, Image, TextBlock, ToolCall, Value, as_blocks, clean_text
+from ._blocks import Block, File, Image, TextBlock, ToolCall, as_blocks, clean_text
 from ._frozen import FrozenDict, freeze_dict
+from ._value import Value
 
 Role: TypeAlias = Literal["user", "assistant", "tool"]
 
@@ -27,7 +28,7 @@ def _text_blocks(text: str, others: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Message(Value):
     """One message of the conversation, as the model sees it."""
 
@@ -104,7 +105,7 @@ class Message(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Usage(Value):
     """What requests used. ``a + b`` adds field by field."""
 
@@ -146,7 +147,7 @@ def _price_or_none(value: Decimal | int | str | float | None) -> Decimal | None:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Price(Value):
     """US dollars per million tokens: ``Price(3, 15)``, ``Price("0.25", "1.25")``."""
 
@@ -167,7 +168,7 @@ class Price(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Reply(Value):
     """What a model answered."""
 
@@ -206,7 +207,7 @@ def _freeze_metadata(data: object) -> FrozenDict:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolSpec(Value):
     """A tool as a model is told of it."""
 
@@ -221,7 +222,7 @@ ToolChoice: TypeAlias = str
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Request(Value):
     """One question to a model: everything it gets to see."""
 
@@ -237,7 +238,7 @@ class Request(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TextDelta(Value):
     """A piece of a reply's text, as it arrives."""
 
@@ -245,7 +246,7 @@ class TextDelta(Value):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ThinkingDelta(Value):
     """A piece of a reply's reasoning, as it arrives."""
 

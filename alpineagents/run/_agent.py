@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, final, overload
@@ -49,6 +48,12 @@ def _instance_of(kind: type, example: str, *, optional: bool = True) -> Any:
             raise TypeError(f"{field.name} must be {kind.__name__}, not {type(value).__name__}: {example}")
 
     return check
+
+
+def _sha256(text: str) -> str:
+    from hashlib import sha256  # only here, and slow to import
+
+    return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 @final
@@ -109,7 +114,7 @@ class Agent:
         object.__setattr__(self, "_setup", self._made_setup())
 
     def _made_setup(self) -> Setup:
-        digest = None if self.system is None else hashlib.sha256(self.system.encode("utf-8", "replace")).hexdigest()
+        digest = None if self.system is None else _sha256(self.system)
         return Setup(
             agent=self,
             model=self.model,

@@ -22,7 +22,7 @@ from ._keeper import keeping
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Setup:
     """An Agent's settings, as the actions need them."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -22,7 +21,7 @@ from ._keeper import barrier
 from ._setup import Setup, how_closed, record_error, refuse_finished
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Planned:
     """A call that can run: its tool is there and its arguments are read."""
 
@@ -77,6 +76,8 @@ def _find(setup: Setup, snap: Snapshot, call: ToolCall) -> Tool:
     if tool is not None and (snap.shown_tools is None or call.name in snap.shown_tools):
         return tool
     shown = list(setup.tool_map) if snap.shown_tools is None else snap.shown_tools
+    import difflib  # only here, and slow to import
+
     near = difflib.get_close_matches(call.name, shown, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ToolInputError(f"There is no tool {call.name!r}.{hint} Available: {', '.join(shown) or 'none'}.")

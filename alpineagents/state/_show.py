@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import assert_never
 
 from ..record._blocks import File, Image, ResultBlock, TextBlock, ToolCall
@@ -41,6 +40,8 @@ def show(snapshot: Snapshot) -> str:
 
 def show_html(state_id: str, snapshot: Snapshot) -> str:
     """Return the same as a collapsible HTML table."""
+    from html import escape  # only here, and slow to import
+
     rows = "".join(
         f"<tr><td>{e.turn}</td><td>{e.kind}</td><td style='text-align:left'>{escape(describe(e))}</td></tr>"
         for e in snapshot.history

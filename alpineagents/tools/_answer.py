@@ -20,7 +20,7 @@ _FENCED = re.compile(r"```\w*\s*\n(.*?)```", re.DOTALL)
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AnswerShape:
     """What an answer has to look like."""
 

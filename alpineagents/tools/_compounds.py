@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, final
@@ -15,7 +14,7 @@ from ._shapes import MISSING, AnyShape, ChoiceShape, FloatShape, IntShape, Plain
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ListShape(Shape):
     """``list[T]``."""
 
@@ -38,7 +37,7 @@ class ListShape(Shape):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class DictShape(Shape):
     """``dict[str, T]``."""
 
@@ -75,7 +74,7 @@ def _read_each(shape: Shape, items: Any, forgive: bool) -> dict[Any, Any]:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Field:
     """A parameter of a function, or a field of a class."""
 
@@ -102,7 +101,7 @@ class Field:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ObjectShape(Shape):
     """A class with fields, or the arguments of a function: these keys and no others."""
 
@@ -166,6 +165,8 @@ class ObjectShape(Shape):
         problems: list[Problem] = []
         for key in value:
             if key not in names:
+                import difflib  # only here, and slow to import
+
                 near = difflib.get_close_matches(str(key)[:LONGEST_EXCERPT], names, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names[:20]) or 'none'}"
                 problems.append(Problem((key,), f"unknown, {hint}"))
@@ -173,7 +174,7 @@ class ObjectShape(Shape):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class UnionShape(Shape):
     """One of several: who takes the value as it is comes first, and forgiving only where one of them can."""
 
@@ -238,7 +239,7 @@ def _takers(members: Sequence[Shape]) -> Mapping[type[Any], Sequence[Shape]]:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class DescribedShape(Shape):
     """``Annotated[T, "description"]``."""
 

@@ -9,6 +9,8 @@ from typing import TypeAlias, final
 
 import attrs
 
+from ..record._value import Value
+
 _GOOGLE_PARAMETERS = frozenset(
     ["args", "arguments", "params", "parameters", "keyword args", "keyword arguments", "other parameters", "attributes"]
 )
@@ -27,8 +29,8 @@ _NamesOf: TypeAlias = Callable[[str], "tuple[list[str], str] | None"]
 
 
 @final
-@attrs.frozen
-class Documentation:
+@attrs.frozen(eq=False, repr=False)
+class Documentation(Value):
     """What a docstring says."""
 
     summary: str = ""

@@ -17,7 +17,7 @@ from ._shapes import MISSING
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class RawField:
     """A field of a class, or a parameter of a function, before its hint is looked at."""
 
@@ -33,7 +33,7 @@ class RawField:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class RawClass:
     """A class with fields."""
 

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Options:
     """What ``@tool(...)`` was given."""
 
@@ -52,7 +52,7 @@ class Options:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Plan:
     """What is known about a function, bound to its object or not."""
 

@@ -21,7 +21,7 @@ MOST_PROBLEMS = 50
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Problem:
     """One thing that is wrong, and where."""
 

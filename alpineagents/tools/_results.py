@@ -13,6 +13,7 @@ from .._errors import ToolError, ToolInputError
 from ..record._blocks import File, Image, ResultBlock, TextBlock, is_blank
 from ..record._entries import ToolOutcome
 from ..record._frozen import freeze
+from ..record._value import Value
 from ._misfit import error_text, is_a
 
 MAX_FULL_BYTES = 16 * 1024 * 1024
@@ -27,8 +28,8 @@ _EMPTY: Blocks = (TextBlock("(empty)"),)
 
 
 @final
-@attrs.frozen
-class Ending:
+@attrs.frozen(eq=False, repr=False)
+class Ending(Value):
     """How a call ended."""
 
     content: Blocks

@@ -15,7 +15,7 @@ import attrs
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Scope:
     """Where names are looked up: first in *locals*, then in *globals*."""
 

@@ -65,7 +65,7 @@ class Shape(ABC):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AnyShape(Shape):
     """Any JSON value; lists and dicts arrive plain and changeable."""
 
@@ -83,7 +83,7 @@ class AnyShape(Shape):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class PlainShape(Shape):
     """``str``, ``bool`` or ``None``."""
 
@@ -107,7 +107,7 @@ class PlainShape(Shape):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class IntShape(Shape):
     """``int``, without ``bool``; 3.0 is the integer 3, in JSON Schema too."""
 
@@ -131,7 +131,7 @@ class IntShape(Shape):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class FloatShape(Shape):
     """``float``; integers are numbers too, as far as a float can hold them."""
 
@@ -178,7 +178,7 @@ def choice_key(value: object) -> tuple[type[object], Any]:
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ChoiceShape(Shape):
     """``Literal`` or ``Enum``: one of these scalars."""
 

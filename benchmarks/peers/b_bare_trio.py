@@ -8,16 +8,19 @@ from common import THINK, TURNS, WARM_TURNS, Measured, arguments
 
 
 async def main() -> None:
-    workload, size, _ = arguments()
-    await bare_trio.agent(WARM_TURNS, 1, 0, bare_trio.add)
+    workload, size, mode = arguments()
+    add, slow = bare_trio.add, bare_trio.slow
+    if mode == "sync":
+        add, slow = bare_trio.in_thread(bare_trio.add_sync), bare_trio.in_thread(bare_trio.slow_sync)
+    await bare_trio.agent(WARM_TURNS, 1, 0, add)
     if workload == "W1":
         with Measured():
-            await bare_trio.agent(size, 1, 0, bare_trio.add)
+            await bare_trio.agent(size, 1, 0, add)
     elif workload == "W2":
         logs = []
 
         async def one() -> None:
-            logs.append(await bare_trio.agent(TURNS, 1, THINK, bare_trio.add))
+            logs.append(await bare_trio.agent(TURNS, 1, THINK, add))
 
         with Measured(agents=size):
             async with trio.open_nursery() as nursery:
@@ -26,7 +29,7 @@ async def main() -> None:
         assert len(logs) == size
     elif workload == "W6":
         with Measured():
-            await bare_trio.agent(1, size, 0, bare_trio.slow)
+            await bare_trio.agent(1, size, 0, slow)
 
 
 trio.run(main)

@@ -44,7 +44,7 @@ class Side(NamedTuple):
 
 OURS, BARE = "ours", "bare_trio"
 SIDES: Final = {
-    BARE: Side(None, "import trio, attrs, cattrs, orjson"),
+    BARE: Side(None, "import trio, attrs, cattrs, orjson", ("async", "sync")),
     OURS: Side(None, "import alpineagents", ("async", "sync")),
 }
 PEERS: Final = {

@@ -11,7 +11,6 @@ from decimal import Decimal
 import attrs
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from alpineagents import (
     Exchange,
