@@ -44,7 +44,7 @@ def _as_tools(tools: object) -> tuple[Tool, ...]:
 
 def _instance_of(kind: type, example: str, *, optional: bool = True) -> Any:
     def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not (isinstance(value, kind) or (optional and value is None)):
+        if isinstance(value, bool) or not (isinstance(value, kind) or (optional and value is None)):
             raise TypeError(f"{field.name} must be {kind.__name__}, not {type(value).__name__}: {example}")
 
     return check
@@ -178,7 +178,9 @@ class Agent:
         return await acted(think, self._setup, state, tools, tool_choice)
 
     async def use_tools(self, state: State) -> None:
-        """Run the pending calls, each once, and record each result when it is there. Checkpoint: yes.
+        """Run the pending calls, each once, and record each result when it is there.
+
+        Checkpoint: if a tool is one, and where nothing is pending.
 
         A call the model got wrong (arguments, name) gets an ``input_error`` result. A ``ToolError`` becomes the
         call's result. Any other exception cancels the other calls and is raised; what is finished stays.

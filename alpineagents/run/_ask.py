@@ -25,6 +25,8 @@ T = TypeVar("T")
 async def ask(setup: Setup, state: State, prompt: str, returns: type[T], retries: int) -> T:
     """Ask until the answer has the wanted type, and record question and answer."""
     question = Message.user(prompt)
+    if retries < 0:
+        raise ValueError(f"retries must be 0 or more (got {retries})")
     shape = None if returns is str else answer_shape(returns)
     refuse_finished(state, "ask")
     messages = [*closed_messages(state.snapshot_now()), _with_schema(question, shape, setup.model.structured_output)]
@@ -63,7 +65,7 @@ def side_request(setup: Setup, messages: list[Message], shape: AnswerShape | Non
     """Return a request beside the conversation: no tool may be called, but those it has called must be known."""
     has_calls = any(message.tool_calls for message in messages)
     return Request(
-        messages=messages,
+        messages=tuple(messages),
         system=setup.system,
         tools=setup.tool_specs if has_calls else (),
         tool_choice="none" if has_calls else "auto",

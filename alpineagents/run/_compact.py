@@ -11,7 +11,7 @@ import trio
 from .._errors import OutputError
 from ..record._blocks import Block, File, Image, TextBlock, ThinkingBlock, ToolCall, ToolResultBlock
 from ..record._entries import ContextChange
-from ..record._messages import Message
+from ..record._messages import NO_USAGE, Message
 from ..record._replay import Snapshot
 from ..state import State
 from ._ask import side_request
@@ -36,23 +36,26 @@ async def compact(setup: Setup, state: State, instructions: str | None) -> None:
     refuse_finished(state, "compact")
     with state.acting("compact"):
         snap = state.snapshot_now()
-        state.refuse_in_turn(snap, "compact")
+        state.refuse_in_turn(snap, "compact", own=True)
         seen = list(snap.messages)
         if not seen:
             raise ValueError("compact: the State has no messages")
         before = context_tokens(setup, state)
         wish = INSTRUCTIONS if instructions is None else f"{INSTRUCTIONS}\n\n{instructions}"
+        spent = NO_USAGE
         try:
             reply = await respond(setup, state, side_request(setup, [*seen, Message.user(wish)]), None)
-            if not reply.text.strip():
-                raise OutputError(f"{reply.model or setup.model.name} wrote no summary; the messages stay as they are")
+            spent = reply.usage
+            if reply.refusal or not reply.text.strip():
+                what = "refused to write a summary" if reply.refusal else "wrote no summary"
+                raise OutputError(f"{reply.model or setup.model.name} {what}; the messages stay as they are")
         except BaseException as error:
-            record_error(state, error, "compact", usage=usage_of(error))
+            record_error(state, error, "compact", usage=spent + usage_of(error))
             raise
         change = ContextChange(
             kind="compact", summary=reply.text, covers=len(seen), tokens_before=before, usage=reply.usage
         )
-        state.change_context("compact", lambda snap: change)
+        state.change_context("compact", lambda snap: change, own=True)
 
 
 def context_tokens(setup: Setup, state: State) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import trio
 
+from ..state import error_text
+
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """Iterate over the exceptions in a group, or over the one that is no group."""
@@ -14,6 +16,11 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     else:
         yield error
+
+
+def parts(error: BaseException) -> list[BaseException]:
+    """Return what a nursery of the library's own has put in a group: one level, since a group inside is the user's."""
+    return list(error.exceptions) if isinstance(error, BaseExceptionGroup) else [error]
 
 
 def is_cancellation(error: BaseException) -> bool:
@@ -35,7 +42,7 @@ def most_important(errors: list[BaseException]) -> BaseException:
     first = ranked[0]
     for other in ranked[1:]:
         if other is not first and not is_cancellation(other):
-            first.add_note(f"also raised: {type(other).__name__}: {other}")
+            first.add_note(f"also raised: {error_text(other)}")
     return next(leaves(first)) if is_cancellation(first) else first
 
 

@@ -17,7 +17,7 @@ from .._contracts import Store
 from .._errors import StoreError
 from ..record._entries import Entry
 from ..state import Recorder
-from ._groups import most_important
+from ._groups import most_important, parts
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ async def _kept(state: Recorder, keeper: Keeper, work: Callable[[], Awaitable[T]
             except BaseException as error:  # noqa: BLE001  # raised again below, when the keeper is done
                 errors.append(error)
     except BaseException as group:  # noqa: BLE001  # raised again below
-        errors.append(group)
+        errors.extend(parts(group))
     if keeper.failure is not None and not any(error is keeper.failure for error in errors):
         errors.append(keeper.failure)
     if errors:

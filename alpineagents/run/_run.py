@@ -7,10 +7,19 @@ import warnings
 import trio
 
 from .._errors import ResumeWarning
-from ..record._entries import AgentInfo, Entry, ErrorEntry, RunStartEntry, ToolOutcome
+from ..record._entries import (
+    AgentInfo,
+    Entry,
+    ErrorEntry,
+    ExtraDataEntry,
+    MessageEntry,
+    RunStartEntry,
+    ToolOutcome,
+    ToolResultEntry,
+)
 from ..record._frozen import Json
 from ..record._messages import Message
-from ..state import State, close_pending
+from ..state import State, close_pending, error_text
 from ._groups import is_cancellation
 from ._keeper import keeping
 from ._setup import Setup, as_store, how_closed, record_error, refuse_finished, unprotected
@@ -42,15 +51,25 @@ async def _work(setup: Setup, state: State) -> Json:
             if setup.reporter is not None:
                 setup.reporter.on_run_start(state, setup.agent)
             await unprotected(setup.loop, setup.agent, state)
+            close_pending(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
         except BaseException as error:
             _close(state, start, error)
-            if setup.reporter is not None:
-                setup.reporter.on_run_end(state, error)
+            _report_end(setup, state, error)
             raise
-        close_pending(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
-        if setup.reporter is not None:
-            setup.reporter.on_run_end(state, None)
+        _report_end(setup, state, None)
     return state.answer
+
+
+def _report_end(setup: Setup, state: State, error: BaseException | None) -> None:
+    """Tell the reporter; what it raises is recorded, and comes out unless the run's own error does."""
+    try:
+        if setup.reporter is not None:
+            setup.reporter.on_run_end(state, error)
+    except BaseException as failure:
+        record_error(state, failure, "run")
+        if error is None:
+            raise
+        error.add_note(f"also raised: {error_text(failure)}")
 
 
 def _close(state: State, start: Entry | None, error: BaseException) -> None:
@@ -65,9 +84,15 @@ def _recorded(state: State, since: int, error: BaseException) -> bool:
     errors = [entry.error for entry in history[since:] if isinstance(entry, ErrorEntry)]
     if any(other is error for other in errors):
         return True
-    last = history[-1]
-    # A nursery in the loop body makes a new Cancelled of the one that think recorded.
-    return is_cancellation(error) and isinstance(last, ErrorEntry) and isinstance(last.error, trio.Cancelled)
+    if not is_cancellation(error):
+        return False
+    # A nursery in the loop body makes a new Cancelled of the one that think or use_tools recorded.
+    for entry in reversed(history[since:]):
+        if isinstance(entry, ErrorEntry):
+            return entry.error is not None and is_cancellation(entry.error)
+        if not isinstance(entry, MessageEntry | ExtraDataEntry | ToolResultEntry):
+            break
+    return False
 
 
 def _warn_if_another(info: AgentInfo, state: State) -> None:

@@ -8,27 +8,38 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ._groups import most_important
+from ._groups import is_cancellation, most_important, parts
 
 
 @asynccontextmanager
 async def stop_on_sigterm() -> AsyncIterator[None]:
     """Cancel the block when SIGTERM arrives; it then ends normally, and every run in it has closed and saved its State.
 
-    Use it in the main thread: ``async with stop_on_sigterm(): await agent.run(state)``.
+    Use it in the main thread: ``async with stop_on_sigterm(): await agent.run(state)``. What the block raises of its
+    own comes out as it was raised.
     """
+    errors: list[BaseException] = []
+    arrived = False
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         try:
             async with trio.open_nursery() as nursery:
 
                 async def cancel_on_signal() -> None:
+                    nonlocal arrived
                     async for _ in signals:
+                        arrived = True
                         nursery.cancel_scope.cancel()
 
                 nursery.start_soon(cancel_on_signal)
-                yield
+                try:
+                    yield
+                except BaseException as error:  # noqa: BLE001  # raised again below, outside the nursery
+                    errors.append(error)
                 nursery.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            raise most_important(
-                [group.exceptions[0]] if len(group.exceptions) == 1 else list(group.exceptions)
-            ) from None
+        except BaseException as group:  # noqa: BLE001  # as above
+            errors.extend(parts(group))
+    if arrived:
+        errors = [error for error in errors if not is_cancellation(error)]
+        await trio.lowlevel.checkpoint_if_cancelled()  # somebody else may have cancelled it, too
+    if errors:
+        raise most_important(errors)

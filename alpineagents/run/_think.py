@@ -34,6 +34,7 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
     _check_choice(tool_choice, specs)
     with state.acting("think"):
         refuse_finished(state, "think")
+        _refuse_in_turn(state.snapshot_now())
         tell_late_results(state)
         _open_request(state, setup.model.name, shown)
         try:
@@ -76,15 +77,23 @@ async def respond(setup: Setup, state: State, request: Request, reporter: Report
     return reply
 
 
-def _shown(setup: Setup, tools: Iterable[str | Tool] | None) -> tuple[tuple[ToolSpec, ...], tuple[str, ...] | None]:
+def _shown(setup: Setup, tools: object) -> tuple[tuple[ToolSpec, ...], tuple[str, ...] | None]:
     """Return the tools that a request shows, and their names; None for the names where it shows all."""
     if tools is None:
         return setup.tool_specs, None
-    names = tuple([tool if isinstance(tool, str) else tool.name for tool in tools])
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise TypeError(f"tools must be a list of names, not {type(tools).__name__}: think(state, tools=['read_file'])")
+    names: list[str] = []
+    for tool in tools:
+        if not isinstance(tool, str | Tool):
+            raise TypeError(
+                f"tools holds a {type(tool).__name__}; name the Agent's tools: think(state, tools=['read_file'])"
+            )
+        names.append(tool if isinstance(tool, str) else tool.name)
     for name in names:
         if name not in setup.tool_map:
             raise ValueError(f"tools: no tool {name!r}; the Agent has {', '.join(setup.tool_map) or 'none'}")
-    return tuple([spec for spec in setup.tool_specs if spec.name in names]), names
+    return tuple([spec for spec in setup.tool_specs if spec.name in names]), tuple(names)
 
 
 def _check_choice(choice: str, specs: tuple[ToolSpec, ...]) -> None:
@@ -101,15 +110,19 @@ def _check_choice(choice: str, specs: tuple[ToolSpec, ...]) -> None:
         )
 
 
+def _refuse_in_turn(snap: Snapshot) -> None:
+    if snap.calls:
+        names = ", ".join(call.name for call in snap.pending_calls)
+        raise ValueError(
+            f"think: calls are pending ({names}), and each needs a result first: await agent.use_tools(state)"
+        )
+    if not len(snap.messages):
+        raise ValueError("think: the State has no messages: state.add_message(Message.user('...'))")
+
+
 def _open_request(state: State, model: str, shown: tuple[str, ...] | None) -> None:
     def make(snap: Snapshot, at: datetime) -> Entry:
-        if snap.calls:
-            names = ", ".join(call.name for call in snap.pending_calls)
-            raise ValueError(
-                f"think: calls are pending ({names}), and each needs a result first: await agent.use_tools(state)"
-            )
-        if not len(snap.messages):
-            raise ValueError("think: the State has no messages: state.add_message(Message.user('...'))")
+        _refuse_in_turn(snap)
         return ModelRequestEntry(snap.length, snap.turn + 1, at, model, shown)
 
     if state.snapshot_now().request_open:  # nobody waits for it any more: its process or task is gone

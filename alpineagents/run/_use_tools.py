@@ -16,7 +16,7 @@ from ..record._entries import Entry, ToolOutcome, ToolResultEntry
 from ..record._replay import Snapshot
 from ..state import State, close_call, close_pending, current_calls
 from ..tools import Ending, run_call
-from ._groups import is_cancellation, is_interrupt, most_important
+from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._keeper import barrier
 from ._setup import Setup, how_closed, record_error, refuse_finished
 
@@ -42,6 +42,7 @@ async def use_tools(setup: Setup, state: State) -> None:
             await _run_all(setup, state, planned)
         except BaseException as error:
             if is_interrupt(error):
+                record_error(state, error, "use_tools")
                 close_pending(state, *how_closed(error))
             raise
 
@@ -67,7 +68,10 @@ def _plan(setup: Setup, state: State) -> list[_Planned]:
             tool = _find(setup, snap, call)
             planned.append(_Planned(call, tool, tool.read_args(_args(snap, call))))
         except ToolInputError as error:
-            _record(state, call, Ending((TextBlock(str(error)),), ToolOutcome.INPUT_ERROR, None, error))
+            wrong = Ending((TextBlock(str(error)),), ToolOutcome.INPUT_ERROR, None, error)
+            _record(state, call, wrong)
+            if setup.reporter is not None:
+                setup.reporter.on_tool_end(state, call, wrong.content, wrong.outcome)
     return planned
 
 
@@ -133,7 +137,7 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
             for one in planned:
                 nursery.start_soon(task, one, name=f"tool {one.call.name} {one.call.id}")
     except BaseException as group:  # noqa: BLE001  # raised again below
-        failures.append(group)
+        failures.extend(parts(group))
     if failures:
         raise most_important(failures)
 

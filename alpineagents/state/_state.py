@@ -186,17 +186,22 @@ class State(Recorder):
 
         return Receipt(self, self.commit(make, restored=target))
 
-    def change_context(self, name: str, change: Callable[[Snapshot], ContextChange | None]) -> Receipt:
-        """Record what *change* returns for the moment it is recorded in; ``None`` changes nothing."""
+    def change_context(
+        self, name: str, change: Callable[[Snapshot], ContextChange | None], *, own: bool = False
+    ) -> Receipt:
+        """Record what *change* returns for the moment it is recorded in; ``None`` changes nothing.
+
+        *own*: it is the end of the action that is on, not something in its way.
+        """
 
         def make(snap: Snapshot, at: datetime) -> Entry | None:
-            self.refuse_in_turn(snap, name)
+            self.refuse_in_turn(snap, name, own=own)
             content = change(snap)
             return None if content is None else ContextChangeEntry(snap.length, snap.turn, at, content)
 
         return Receipt(self, self.commit(make))
 
-    def refuse_in_turn(self, snap: Snapshot, name: str) -> None:
+    def refuse_in_turn(self, snap: Snapshot, name: str, *, own: bool = False) -> None:
         """Raise ValueError where *name* can't be done: in the middle of a turn, or of another change of messages."""
         if snap.calls:
             pending = snap.pending_calls
@@ -205,7 +210,7 @@ class State(Recorder):
             )
         if snap.request_open:
             raise ValueError(f"{name}: a request waits on the model; call it before or after think")
-        if self._action == "compact" and name != "compact":
+        if self._action == "compact" and not own:
             raise ValueError(f"{name}: agent.compact is on; await it first")
 
     def snapshot(self) -> StateSnapshot:

@@ -47,8 +47,8 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
                 nursery.cancel_scope.cancel()
             finally:
                 call_nursery.reset(token)
-    except BaseException as group:  # noqa: BLE001  # what the nursery makes of a cancellation
-        cut_short = cut_short or group
+    except BaseException as group:  # noqa: BLE001  # what the nursery makes of a cancellation, or of Ctrl+C
+        cut_short = cut_short or (group.exceptions[0] if isinstance(group, BaseExceptionGroup) else group)
     if cut_short is not None:
         call.give_up()
         raise cut_short

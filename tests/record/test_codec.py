@@ -135,10 +135,15 @@ def test_numbers_and_text_that_json_libraries_stumble_over_are_kept_exactly(valu
     assert encode_entry(back) == encode_entry(extra(value))
 
 
-@pytest.mark.parametrize("value", [10**4_299, 10**5_000, -(10**20_000)], ids=["4,300 digits", "5,000", "20,000"])
-def test_an_integer_of_any_length_that_was_frozen_can_be_saved(value):
+@pytest.mark.parametrize("digits", [4_300, 4_301, 20_000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_of_any_length_that_was_frozen_can_be_saved(digits, sign):
     """Python refuses to turn more than 4,300 digits into text: what freeze takes, the codec has to write."""
-    entry = extra(value)
+    try:
+        entry = extra(sign * 10 ** (digits - 1))
+    except ValueError as error:
+        assert digits > 4_300, error  # noqa: PT017  # only a longer one may be refused
+        return
 
     assert decode_entry(encode_entry(entry)) == entry
 

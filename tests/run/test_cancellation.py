@@ -378,7 +378,7 @@ def test_ctrl_c_while_the_model_thinks_takes_the_request_back(kind: str, tmp_pat
 
     agent = Agent(model=FakeModel([slow, "back"]), store=store)
 
-    interrupted(agent, state, lambda: state.snapshot_now().request_open)
+    interrupted(agent, state, lambda: bool(agent.model.requests))
 
     assert (state.turn, errors(state)) == (0, ["KeyboardInterrupt"])
     assert_whole(state)
