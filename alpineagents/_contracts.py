@@ -12,6 +12,7 @@ from types import EllipsisType
 from typing import Any, TypeAlias
 
 import attrs
+import trio
 
 from ._errors import CorruptStoreError, StateNotFoundError
 from .record._blocks import ResultBlock, ToolCall
@@ -180,6 +181,7 @@ class Store(ABC):
             RunningElsewhereError: somebody else holds it.
         """
 
+    @trio.lowlevel.enable_ki_protection
     async def save(self, state: Recorder) -> None:
         """Write what this store doesn't hold yet of *state*, which is saved here from now on. Checkpoint: yes.
 
@@ -191,10 +193,11 @@ class Store(ABC):
             RunningElsewhereError: somebody else holds the State.
             StoreError: it couldn't be written; nothing is lost.
         """
-        async with state.saving().leased(state.id, self, new=False):
+        async with state.saving().leased(state.id, self):
             await self.write(state)
 
     @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
     async def holding(self, state: Recorder) -> AsyncIterator[None]:
         """Hold *state* here, as each run of it does. Whoever acts on one State object shares the lease.
 
@@ -202,11 +205,28 @@ class Store(ABC):
             ValueError: this store has another State of this id; or *state* is held in another store.
             RunningElsewhereError: somebody else holds it.
         """
-        async with state.saving().leased(state.id, self, new=state.store is not self):
+        held: list[int] = []
+
+        async def check() -> None:
+            held.append(await self._held_of(state))
+
+        async with state.saving().leased(state.id, self, None if state.store is self else check):
             if state.store is not self:
-                state.store, state.saved = self, 0
+                state.store, state.saved = self, held[0] if held else 0
             yield
 
+    async def _held_of(self, state: Recorder) -> int:
+        """Return how many entries this store has of *state*, which it may know from a save that was cut short."""
+        if not await self.has(state.id):
+            return 0
+        raws = list(await self.read(state.id))
+        if raws != [encode_entry(entry) for entry in state.history[: len(raws)]]:
+            raise ValueError(
+                f"{self!r} has a State {state.id} already; go on with that one: await store.load({state.id!r})"
+            )
+        return len(raws)
+
+    @trio.lowlevel.enable_ki_protection
     async def write(self, state: Recorder) -> None:
         """Append what this store doesn't hold yet; for who holds the State. Checkpoint: where there is something."""
         async with state.saving().writing():

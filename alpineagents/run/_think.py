@@ -86,9 +86,7 @@ def _shown(setup: Setup, tools: object) -> tuple[tuple[ToolSpec, ...], tuple[str
     names: list[str] = []
     for tool in tools:
         if not isinstance(tool, str | Tool):
-            raise TypeError(
-                f"tools holds a {type(tool).__name__}; name the Agent's tools: think(state, tools=['read_file'])"
-            )
+            raise TypeError(f"tools holds a {type(tool).__name__}; name tools: think(state, tools=['read_file'])")
         names.append(tool if isinstance(tool, str) else tool.name)
     for name in names:
         if name not in setup.tool_map:

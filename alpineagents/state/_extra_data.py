@@ -6,6 +6,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, final
 
+import trio
+
 from ..record._entries import Entry, ExtraDataEntry
 from ..record._frozen import FrozenDict, freeze_dict, same, thaw
 from ._receipts import Receipt
@@ -27,27 +29,35 @@ class ExtraDataEdit:
         self._data: dict[str, Any] = {}
         self._used = False
 
+    @trio.lowlevel.enable_ki_protection
     def __enter__(self) -> dict[str, Any]:
         self._refuse_nesting()
         turns = self._state.editing_turns()
-        if not turns.take_nowait(self):
-            if runs_event_loop():
-                raise RuntimeError(
-                    "another edit of extra_data is open, and waiting for it here would block this thread's event loop;"
-                    " write: async with state.edit_extra_data() as data:"
-                )
-            turns.take_blocking(self)
-        return self._begin()
+        try:
+            if not turns.take_nowait(self):
+                if runs_event_loop():
+                    raise RuntimeError(
+                        "another edit of extra_data is open, and waiting for it here would block this thread's event"
+                        " loop; write: async with state.edit_extra_data() as data:"
+                    )
+                turns.take_blocking(self)
+            return self._begin()
+        except BaseException:  # Ctrl+C, in a plain script, can come anywhere in here
+            turns.give_back(self)
+            raise
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> dict[str, Any]:
         require_trio("async with state.edit_extra_data()")
         self._refuse_nesting()
         await self._state.editing_turns().take(self)
         return self._begin()
 
+    @trio.lowlevel.enable_ki_protection
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._end(failed=kind is not None)
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:

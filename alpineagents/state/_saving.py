@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import RLock
 from typing import Protocol, final
@@ -20,10 +20,6 @@ class Home(Protocol):
 
     def lease(self, state_id: str) -> AbstractAsyncContextManager[None]:
         """Return the block that holds the State in this store."""
-        ...
-
-    async def has(self, state_id: str) -> bool:
-        """Return whether there is a State of this id."""
         ...
 
 
@@ -46,20 +42,22 @@ class Saving:
 
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
-    async def leased(self, state_id: str, home: Home, *, new: bool) -> AsyncIterator[None]:
+    async def leased(
+        self, state_id: str, home: Home, check: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncIterator[None]:
         """Hold the State in *home*.
 
         Args:
             state_id: The State's id.
             home: The store.
-            new: Whether the store mustn't have a State of this id yet.
+            check: Awaited before the lease is taken, to refuse it.
 
         Raises:
-            ValueError: it has one; or the State is held in another store.
+            ValueError: the State is held in another store.
             RunningElsewhereError: somebody else holds it.
         """
         async with self._gate.turn():
-            await self._enter(state_id, home, new=new)
+            await self._enter(state_id, home, check)
         try:
             yield
         finally:
@@ -67,14 +65,12 @@ class Saving:
                 async with self._gate.turn():
                     await self._leave()
 
-    async def _enter(self, state_id: str, home: Home, *, new: bool) -> None:
+    async def _enter(self, state_id: str, home: Home, check: Callable[[], Awaitable[None]] | None) -> None:
         if self._count and self.home is not home:
             raise ValueError(f"State {state_id} is being saved in {self.home!r}, so it can't be in {home!r} now")
         if not self._count:
-            if new and await home.has(state_id):
-                raise ValueError(
-                    f"{home!r} has a State {state_id} already; go on with that one: await store.load({state_id!r})"
-                )
+            if check is not None:
+                await check()
             lease = home.lease(state_id)
             await lease.__aenter__()
             self._lease, self.home = lease, home

