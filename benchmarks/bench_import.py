@@ -16,7 +16,18 @@ from typing import Final, NamedTuple
 from machine import describe
 
 ROUNDS: Final = 15
-HEAVY: Final = {"asyncio", "dbos", "hypercorn", "httpx", "mcp", "opentelemetry", "psycopg", "pydantic", "rich", "sqlite3"}
+HEAVY: Final = {
+    "asyncio",
+    "dbos",
+    "hypercorn",
+    "httpx",
+    "mcp",
+    "opentelemetry",
+    "psycopg",
+    "pydantic",
+    "rich",
+    "sqlite3",
+}
 """Modules that only who uses them should pay for."""
 
 CASES: Final = {

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self, TypeAlias, final
+from typing import Any, Self, TypeAlias, final, get_args
 
 import attrs
 
@@ -41,7 +41,12 @@ class TextBlock(Value):
     text: str = attrs.field(converter=clean_text)
 
 
-_IMAGE_MAGIC = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+_IMAGE_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
 
 
 def _as_bytes(data: object) -> bytes:
@@ -97,16 +102,11 @@ class Image(Value):
         return cls(_from_base64(text))
 
 
+_PDF = b"%PDF-"
+
+
 def _sniff_file(file: File) -> str:
-    if file.data.startswith(b"%PDF-"):
-        return "application/pdf"
-    try:
-        file.data.decode()
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"neither a PDF nor UTF-8 text: {len(file.data)} bytes that start with {file.data[:12]!r}"
-        ) from None
-    return "text/plain"
+    return "application/pdf" if file.data.startswith(_PDF) else "text/plain"
 
 
 @final
@@ -130,6 +130,15 @@ class File(Value):
     def __attrs_post_init__(self) -> None:
         if self.media_type != "application/pdf" and not self.media_type.startswith("text/"):
             raise ValueError(f"media_type {self.media_type!r}: use 'application/pdf' or a 'text/...' type")
+        start = f"{len(self.data)} bytes that start with {self.data[:12]!r}"
+        if self.media_type == "application/pdf":
+            if not self.data.startswith(_PDF):
+                raise ValueError(f"not a PDF: {start}")
+            return
+        try:
+            self.data.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"neither a PDF nor UTF-8 text: {start}") from None
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:
@@ -168,8 +177,16 @@ ResultBlock: TypeAlias = TextBlock | Image | File
 """What a tool's result can hold."""
 
 
-def _as_results(blocks: Iterable[ResultBlock]) -> tuple[ResultBlock, ...]:
-    return tuple(blocks)
+_RESULT_TYPES = frozenset(get_args(ResultBlock))
+
+
+def as_results(blocks: Iterable[ResultBlock]) -> tuple[ResultBlock, ...]:
+    """Return *blocks* as a tuple; TypeError where one is something else."""
+    made = tuple(blocks)
+    for block in made:
+        if type(block) not in _RESULT_TYPES:
+            raise TypeError(f"a result holds TextBlock, Image and File, not {type(block).__name__}: {block!r:.80}")
+    return made
 
 
 @final
@@ -178,7 +195,7 @@ class ToolResultBlock(Value):
     """What a tool call gave, as the model reads it."""
 
     call_id: str
-    content: tuple[ResultBlock, ...] = attrs.field(converter=_as_results)
+    content: tuple[ResultBlock, ...] = attrs.field(converter=as_results)
     is_error: bool = False
 
 
@@ -211,9 +228,19 @@ Block: TypeAlias = TextBlock | Image | File | ToolCall | ToolResultBlock | Think
 """What a message can hold."""
 
 
+_BLOCK_TYPES = frozenset(get_args(Block))
+
+
 def as_blocks(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Return *blocks* as a tuple."""
-    return tuple(blocks)
+    """Return *blocks* as a tuple; TypeError where one is something else."""
+    made = tuple(blocks)
+    for block in made:
+        if type(block) not in _BLOCK_TYPES:
+            raise TypeError(
+                f"a message holds blocks, such as TextBlock, not {type(block).__name__}: {block!r:.80}; "
+                "make it with Message.user('...')"
+            )
+    return made
 
 
 def is_blank(block: Any) -> bool:

@@ -4,7 +4,7 @@ An entry is a JSON object with ``seq``, ``kind``, ``turn``, ``at`` and ``content
 blocks and the reasons a run stopped carry a ``type``. The first entry of a history (``seq`` 0) also says ``format``,
 the version. Fields that this version doesn't know are passed over.
 
-orjson rounds integers beyond 64 bits: an object with one begins with ``"exact":true`` and is read by ``json``.
+orjson rounds integers beyond 64 bits: an object with one has ``"exact":true`` in it and is read again by ``json``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args, get_origin
 
 import attrs
 import cattrs
 import orjson
+from cattrs.cols import homogenous_tuple_structure_factory
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from . import _blocks as blocks
@@ -34,7 +35,6 @@ FORMAT: Final = 1
 Fields: TypeAlias = dict[str, Any]
 
 _EXACT: Final = "exact"
-_EXACT_START: Final = b'{"exact":true'
 
 _BLOCKS: Final[dict[str, type]] = {
     "text": blocks.TextBlock,
@@ -97,7 +97,11 @@ def decode_entry(raw: bytes) -> Entry:
     if not isinstance(fields, dict):
         raise ValueError(f"an entry is a JSON object, not {raw[:80]!r}")
     _check_format(fields)
-    return _structured(fields, _ENTRIES.get(fields.get("kind", "")), "an entry")  # type: ignore[no-any-return]  # an Entry by the table
+    kind = fields.get("kind")
+    cls = _ENTRIES.get(kind) if type(kind) is str else None
+    if cls is None:
+        raise ValueError(f"kind {kind!r:.80} is not one of {', '.join(_ENTRIES)}")
+    return _structured(fields, cls, "an entry")  # type: ignore[no-any-return]  # an Entry by the table
 
 
 def decode_history(raws: Iterable[bytes]) -> list[Entry]:
@@ -134,24 +138,30 @@ def decode_info(raw: bytes) -> StateInfo:
 
 
 def _check_format(fields: Fields) -> None:
-    if fields.get("format", FORMAT) != FORMAT:
-        raise ValueError(
-            f"saved in format {fields['format']!r}, and this alpineagents reads up to {FORMAT}; install a newer one"
-        )
+    version = fields.get("format", FORMAT)
+    if type(version) is not int or version < 1:
+        raise ValueError(f"format {version!r:.80} is not the number of a version")
+    if version > FORMAT:
+        raise ValueError(f"saved in format {version}, and this alpineagents reads up to {FORMAT}; install a newer one")
 
 
-def _structured(fields: Any, cls: type | None, what: str) -> Any:
-    if cls is None:
-        raise ValueError(f"kind {fields.get('kind')!r} is not one of {', '.join(_ENTRIES)}")
+def _structured(fields: Any, cls: type, what: str) -> Any:
     try:
         return _converter().structure(fields, cls)
     except Exception:  # noqa: BLE001  # whatever structuring trips over, the careful converter says where
         try:
             return _converter(careful=True).structure(fields, cls)
-        except cattrs.BaseValidationError as group:
-            raise ValueError(f"not {what}: {'; '.join(cattrs.transform_error(group))}") from None
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not {what}: {type(error).__name__}: {error}") from None
+        except Exception as error:  # noqa: BLE001  # damage of any kind
+            raise ValueError(
+                f"not {what}: {'; '.join(cattrs.transform_error(error, format_exception=_reason))}"
+            ) from None
+
+
+def _reason(error: BaseException, cls: type | None) -> str:
+    """What is wrong with one part; cattrs adds the path to it."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return f"{error:.300}" if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: {error!s:.300}"
 
 
 def _dumps(fields: Fields) -> bytes:
@@ -168,7 +178,8 @@ def _time_text(value: object) -> str:
 
 def _loads(raw: bytes) -> Any:
     try:
-        return loads_slowly(raw) if raw.startswith(_EXACT_START) else loads_rounded(raw)
+        fields = loads_rounded(raw)
+        return loads_slowly(raw) if type(fields) is dict and _EXACT in fields else fields
     except ValueError as error:
         raise ValueError(f"not JSON: {error}: {raw[:80]!r}") from None
 
@@ -182,9 +193,8 @@ def _converter(*, careful: bool = False) -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=careful)
     for kind, check in _CHECKS.items():
         converter.register_structure_hook(kind, check)
-    converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text, validate=True))
+    converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
     converter.register_unstructure_hook(bytes, lambda data: base64.b64encode(data).decode())
-    converter.register_structure_hook(Decimal, lambda text, _: Decimal(text))
     converter.register_unstructure_hook(Decimal, str)
     converter.register_unstructure_hook(datetime, lambda at: at)  # orjson writes it
     converter.register_structure_hook(FrozenDict, lambda value, _: freeze_dict(value))
@@ -217,8 +227,8 @@ def _register_union(converter: cattrs.Converter, union: Any, tags: dict[str, typ
 
     def structure(fields: Any, _: object) -> Any:
         tag = fields["type"]
-        if tag not in read:
-            raise ValueError(f"type {tag!r} is not one of {', '.join(read)}")
+        if type(tag) is not str or tag not in read:
+            raise ValueError(f"type {tag!r:.80} is not one of {', '.join(read)}")
         return read[tag](fields, tags[tag])
 
     def unstructure(value: Any) -> Fields:
@@ -243,6 +253,29 @@ def _register_entry(converter: cattrs.Converter, cls: Any) -> None:
     write = make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **leave_out)
     converter.register_structure_hook(cls, make_dict_structure_fn(cls, converter, **leave_out))
     converter.register_unstructure_hook(cls, lambda entry: {"kind": entry.kind, **write(entry)})
+
+
+def _is_tuple(hint: Any) -> bool:
+    return get_origin(hint) is tuple
+
+
+def _tuple_hook(hint: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """Tuples are lists: text and objects, which can be iterated too, are not taken for one."""
+    item = get_args(hint)[0]
+    if converter.detailed_validation:
+        structure = homogenous_tuple_structure_factory(hint, converter)
+    else:
+        read = converter.get_structure_hook(item)
+
+        def structure(values: Any, _: Any) -> Any:
+            return tuple([read(value, item) for value in values])
+
+    def structure_list(values: Any, _: Any) -> Any:
+        if type(values) is not list:
+            raise TypeError(f"{values!r:.80} is not a list")
+        return structure(values, hint)
+
+    return structure_list
 
 
 def _str(value: object, _: object) -> str:
@@ -272,4 +305,29 @@ def _time(text: object, _: object) -> datetime:
     return at
 
 
-_CHECKS: Final[dict[type, Callable[[Any, Any], Any]]] = {str: _str, int: _int, bool: _bool, datetime: _time}
+def _bytes(text: object, _: object) -> bytes:
+    if type(text) is not str:
+        raise TypeError(f"{text!r:.80} is not base64 text")
+    return base64.b64decode(text, validate=True)
+
+
+def _decimal(text: object, _: object) -> Decimal:
+    if type(text) is not str:
+        raise TypeError(f"{text!r:.80} is not a number as text")
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"{text!r:.80} is not a number") from None
+    if not number.is_finite():
+        raise ValueError(f"{text!r:.80} is not a finite number")
+    return number
+
+
+_CHECKS: Final[dict[type, Callable[[Any, Any], Any]]] = {
+    str: _str,
+    int: _int,
+    bool: _bool,
+    bytes: _bytes,
+    datetime: _time,
+    Decimal: _decimal,
+}

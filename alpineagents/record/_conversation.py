@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final, final
 
 from .._errors import IllegalEntryError
-from ._blocks import Block, TextBlock, ToolResultBlock
+from ._blocks import Block, TextBlock, ToolCall, ToolResultBlock, is_blank
 from ._entries import ContextChange
 from ._messages import Message
 
@@ -64,12 +64,35 @@ def first_fault(messages: Iterable[Message]) -> str | None:
     return checker.fault_at_end()
 
 
+def fault_in_saying(message: Message) -> str | None:
+    """Return why neither a person nor the code can have said this, or ``None``."""
+    if message.role != "user":
+        return f"a message from the person or the code has role 'user', not {message.role!r}"
+    readable = False
+    for block in message.blocks:
+        kind = type(block)
+        if kind is ToolCall or kind is ToolResultBlock:
+            return f"a message from the person or the code holds no {kind.__name__}"
+        readable = readable or not is_blank(block)
+    return None if readable else "a message needs text or an image: Message.user('Find the bug')"
+
+
 def compacted(messages: Sequence[Message], change: ContextChange) -> list[Message]:
-    """Return the first message from the person, the summary, and what the summary doesn't cover."""
+    """Return the first message from the person, the summary, and what the summary doesn't cover.
+
+    Raises:
+        IllegalEntryError: the summary is blank, or can't cover so many messages.
+    """
     covers = len(messages) if change.covers is None else change.covers
+    if not 0 <= covers <= len(messages):
+        raise IllegalEntryError(f"the summary covers {covers} messages, but there are {len(messages)}")
+    if covers < len(messages) and messages[covers].role == "tool":
+        raise IllegalEntryError(f"the summary covers {covers} messages: calls, but not their results")
+    if not change.summary or change.summary.isspace():
+        raise IllegalEntryError("compact without a summary")
     people = (m for m in islice(messages, covers) if m.role == "user" and not m.is_notice and not m.is_summary)
     first = next(people, None)
-    summary = Message.summary(change.summary or "")
+    summary = Message.summary(change.summary)
     return [*([first] if first else []), summary, *messages[covers:]]
 
 

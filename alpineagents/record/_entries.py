@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Literal, TypeAlias, final
 
@@ -38,6 +39,14 @@ class ToolOutcome(StrEnum):
 
 def _freeze_answer(answer: object) -> Json:
     return freeze(answer, "answer")
+
+
+def _freeze_amount(amount: object) -> Json:
+    return str(amount) if isinstance(amount, Decimal) else freeze(amount, "amount")
+
+
+def _outcome(outcome: ToolOutcome | str) -> ToolOutcome:
+    return outcome if type(outcome) is ToolOutcome else ToolOutcome(outcome)
 
 
 def _freeze_data(data: object) -> FrozenDict:
@@ -90,8 +99,9 @@ class StoppedByBudget(Value):
 
     what: str
     """``cost``, ``tokens``, ``requests`` or ``seconds``."""
-    limit: Json
-    used: Json
+    limit: Json = attrs.field(converter=_freeze_amount)
+    """A number; US dollars as text, such as ``"0.50"``."""
+    used: Json = attrs.field(converter=_freeze_amount)
 
 
 Stopped: TypeAlias = StoppedByUntil | StoppedByLimit | StoppedByFinish | StoppedByPermission | StoppedByBudget
@@ -220,7 +230,7 @@ class ToolResultEntry(EntryBase):
     content: tuple[ResultBlock, ...]
     """What the model gets; ``content[0].text`` for plain text."""
     call: ToolCall
-    outcome: ToolOutcome = ToolOutcome.DONE
+    outcome: ToolOutcome = attrs.field(default=ToolOutcome.DONE, converter=_outcome)
     child_ids: tuple[str, ...] = ()
     """Ids of the States of the subagents that the call started."""
     usage: Usage = NO_USAGE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 import typing
 from collections.abc import Callable, Mapping, Set
 from datetime import date, datetime, time
@@ -24,6 +25,9 @@ import attrs
 
 MAX_DEPTH = 200
 """Deepest nesting of lists and dicts that is recorded."""
+
+_TOO_LONG = 10**4300
+"""The first integer that Python refuses to turn into text, and text into it."""
 
 
 def _refuse(what: str, copy: str) -> Callable[..., NoReturn]:
@@ -90,7 +94,7 @@ def same(a: Json, b: Json) -> bool:
         return a.keys() == b.keys() and all(same(value, b[key]) for key, value in a.items())
     if type(a) is FrozenList and type(b) is FrozenList:
         return len(a) == len(b) and all(map(same, a, b))
-    return a == b
+    return a == b and (type(a) is not float or repr(a) == repr(b))  # 0.0 and -0.0 are equal, and two texts
 
 
 def freeze(value: object, name: str = "value") -> Json:
@@ -107,7 +111,7 @@ def freeze(value: object, name: str = "value") -> Json:
 
     Raises:
         TypeError: something in it isn't JSON; the message has the path to it and what to write.
-        ValueError: it holds itself, or is nested more than 200 deep.
+        ValueError: it holds itself, is nested more than 200 deep, or has an integer of more than 4300 digits.
     """
     try:
         return _freeze(value, 0)
@@ -143,16 +147,24 @@ class _UnfitError(Exception):
 
 
 def _freeze(value: Any, depth: int, place: int = 0) -> Json:
-    """*place* is _BARE, _IN_CLASS or _IN_SET_FIELD: what is allowed besides JSON depends on it."""
+    """*place* is made of _IN_CLASS, _IN_SET_FIELD and _IN_PYDANTIC: what is allowed besides JSON depends on it."""
     cls = type(value)
-    if cls is str or cls is int or value is None or cls is bool or cls is FrozenDict or cls is FrozenList:
-        return value  # type: ignore[no-any-return]  # the exact types of Json
+    if cls is str:
+        return value if value.isascii() else _joined(value)  # type: ignore[no-any-return]  # a str
+    if cls is int:
+        if not -_TOO_LONG < value < _TOO_LONG:
+            raise _UnfitError("an integer of more than 4300 digits; use text, such as hex(x)", ValueError)
+        return value  # type: ignore[no-any-return]  # an int
+    if value is None or cls is bool:
+        return value  # type: ignore[no-any-return]  # None or a bool
+    if cls is FrozenDict or cls is FrozenList:
+        if depth:
+            _check_depth(value, depth)
+        return value  # type: ignore[no-any-return]  # frozen
     if cls is float:
         if not isfinite(value):
             raise _UnfitError(f"{value} is not JSON; use None or text")
         return value  # type: ignore[no-any-return]  # a float
-    if depth >= MAX_DEPTH:
-        raise _UnfitError(f"nested more than {MAX_DEPTH} deep", ValueError)
     if cls is dict or isinstance(value, dict):
         return FrozenDict(_freeze_items(value, depth, place))
     if isinstance(value, list | tuple):
@@ -160,16 +172,38 @@ def _freeze(value: Any, depth: int, place: int = 0) -> Json:
     return _freeze_other(value, cls, depth, place)
 
 
-_BARE, _IN_CLASS, _IN_SET_FIELD = range(3)
+_IN_CLASS, _IN_SET_FIELD, _IN_PYDANTIC = 1, 2, 4
+
+
+def _joined(text: str) -> str:
+    """Return *text* as it comes back from JSON: two surrogates that make a pair are the one character they mean."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
+
+
+def _check_depth(value: FrozenDict | FrozenList, depth: int) -> None:
+    """Raise where what is frozen already would be nested too deep at *depth*."""
+    if depth >= MAX_DEPTH:
+        raise _UnfitError(f"nested more than {MAX_DEPTH} deep", ValueError)
+    for item in value.values() if type(value) is FrozenDict else value:
+        if type(item) is FrozenDict or type(item) is FrozenList:
+            _check_depth(item, depth + 1)
 
 
 def _freeze_items(value: dict[Any, Any], depth: int, place: int) -> dict[str, Json]:
+    if depth >= MAX_DEPTH:
+        raise _UnfitError(f"nested more than {MAX_DEPTH} deep", ValueError)
     frozen: dict[str, Json] = {}
     for key, item in value.items():
         if type(key) is not str:
             if not isinstance(key, str):
                 raise _UnfitError(f"key {_short(key)} is {type(key).__name__}, not str; write str(key)")
             key = str.__str__(key)
+        if not key.isascii():
+            key = _joined(key)
         try:
             frozen[key] = _freeze(item, depth + 1, place)
         except _UnfitError as unfit:
@@ -179,6 +213,8 @@ def _freeze_items(value: dict[Any, Any], depth: int, place: int) -> dict[str, Js
 
 
 def _freeze_elements(value: list[Any] | tuple[Any, ...], depth: int, place: int) -> list[Json]:
+    if depth >= MAX_DEPTH:
+        raise _UnfitError(f"nested more than {MAX_DEPTH} deep", ValueError)
     frozen: list[Json] = []
     for item in value:
         try:
@@ -192,32 +228,43 @@ def _freeze_elements(value: list[Any] | tuple[Any, ...], depth: int, place: int)
 def _freeze_other(value: Any, cls: type, depth: int, place: int) -> Json:
     """Subclasses of the plain types, classes with fields, and what isn't JSON."""
     if isinstance(value, str):
-        return str.__str__(value)
+        return _freeze(str.__str__(value), depth)
     if isinstance(value, int):
-        return int.__int__(value)
+        return _freeze(int.__int__(value), depth)
     if isinstance(value, float):
         return _freeze(float.__float__(value), depth)
     if (places := _field_places(cls)) is not None:
         return FrozenDict(_freeze_fields(value, places, depth))
     if callable(getattr(cls, "model_dump", None)):
-        return _freeze(_of_pydantic(value), depth)
-    if place != _BARE:
+        return _freeze_pydantic(value, cls, depth)
+    if place:
         if isinstance(value, datetime | date | time):
             return value.isoformat()
         if isinstance(value, Enum):
             return _freeze(value.value, depth, place)
         if isinstance(value, UUID | PurePath | Decimal):
             return str(value)
-    if place == _IN_SET_FIELD and isinstance(value, set | frozenset):
-        return FrozenList(_in_order(_freeze_elements(list(value), depth, place)))
+    if isinstance(value, set | frozenset):
+        if place & _IN_SET_FIELD:
+            return FrozenList(_in_order(_freeze_elements(list(value), depth, place)))
+    elif place & _IN_PYDANTIC and (text := _text_of_pydantic(value)) is not None:
+        return _freeze(text, depth)
     raise _UnfitError(f"{cls.__name__} is not JSON; {_HINTS.get(_kind(cls), _ANY_HINT)}")
 
 
+_NO_VALUE = object()
+
+
 def _freeze_fields(value: Any, places: Mapping[str, int], depth: int) -> dict[str, Json]:
+    if depth >= MAX_DEPTH:
+        raise _UnfitError(f"nested more than {MAX_DEPTH} deep", ValueError)
     frozen: dict[str, Json] = {}
     for name, place in places.items():
         try:
-            frozen[name] = _freeze(getattr(value, name), depth + 1, place)
+            item = getattr(value, name, _NO_VALUE)
+            if item is _NO_VALUE:
+                raise _UnfitError(f"the field has no value; set it before the {type(value).__name__} is recorded")
+            frozen[name] = _freeze(item, depth + 1, place)
         except _UnfitError as unfit:
             unfit.passed(value, f".{name}")
             raise
@@ -235,17 +282,25 @@ def _field_places(cls: type) -> Mapping[str, int] | None:
         return None
     try:
         hints = typing.get_type_hints(cls)
-    except NameError:  # a hint that names a class local to a function: take the text of it
+    except Exception:  # noqa: BLE001  # a class local to a function, a hint for the type checker only: take its text
         hints = {
             name: hint for base in reversed(cls.__mro__) for name, hint in vars(base).get("__annotations__", {}).items()
         }
-    return {name: _IN_SET_FIELD if _says_set(hints.get(name)) else _IN_CLASS for name in names}
+    return {name: _place_of(hints.get(name)) for name in names}
+
+
+def _place_of(hint: object) -> int:
+    return _IN_CLASS | (_IN_SET_FIELD if _says_set(hint) else 0)
 
 
 def _says_set(hint: object) -> bool:
     """Whether a type hint has a set in it, at any depth."""
     if isinstance(hint, str):
         return re.search(r"\b(set|frozenset|Set|FrozenSet|AbstractSet)\b", hint) is not None
+    if isinstance(hint, typing.NewType):
+        return _says_set(hint.__supertype__)
+    if hasattr(hint, "__value__"):  # type Tags = set[str]
+        return _says_set(hint.__value__)
     origin = typing.get_origin(hint) or hint
     if isinstance(origin, type) and issubclass(origin, Set):
         return True
@@ -287,10 +342,37 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _of_pydantic(value: Any) -> dict[str, Any]:
-    """A Pydantic model's own JSON form, with sets in a fixed order."""
-    dumped: dict[str, Any] = value.model_dump(mode="json")
-    for key, item in dict(value).items():
-        if isinstance(item, set | frozenset) and isinstance(dumped.get(key), list):
-            dumped[key] = _in_order(dumped[key])
-    return dumped
+# Pydantic models are walked like other classes; pydantic itself is never imported here.
+
+
+def _freeze_pydantic(value: Any, cls: Any, depth: int) -> Json:
+    places = _pydantic_places(cls)
+    if places is None:
+        return _freeze(value.model_dump(mode="json"), depth)
+    if getattr(cls, "__pydantic_root_model__", False):
+        return _freeze(value.root, depth, places["root"])
+    extra = dict.fromkeys(value.model_extra or (), _IN_CLASS | _IN_PYDANTIC)
+    return FrozenDict(_freeze_fields(value, {**places, **extra}, depth))
+
+
+@lru_cache(maxsize=512)
+def _pydantic_places(cls: Any) -> Mapping[str, int] | None:
+    """The fields of a Pydantic model, each with its place; None for one that says itself how its JSON is written."""
+    fields = getattr(cls, "model_fields", None)
+    own = getattr(cls, "__pydantic_decorators__", None)
+    if fields is None or own is None or own.field_serializers or own.model_serializers or own.computed_fields:
+        return None
+    if any(type(note).__name__.endswith("Serializer") for field in fields.values() for note in field.metadata):
+        return None
+    return {
+        name: _place_of(field.annotation) | _IN_PYDANTIC for name, field in fields.items() if field.exclude is not True
+    }
+
+
+def _text_of_pydantic(value: object) -> str | int | float | None:
+    """What Pydantic writes for one of the many types it knows, such as a URL; None where it knows none."""
+    try:
+        text = sys.modules["pydantic_core"].to_jsonable_python(value)
+    except Exception:  # noqa: BLE001  # whatever it says, ours is the error with the path
+        return None
+    return text if isinstance(text, str | int | float) else None

@@ -60,7 +60,11 @@ class Message(Value):
             TypeError: *text* isn't a ``str``.
             ValueError: the text is blank.
         """
-        bare = clean_text(text).removeprefix(NOTICE)
+        clean = clean_text(text)
+        start = 0
+        while clean.startswith(NOTICE, start):
+            start += len(NOTICE)
+        bare = clean[start:]
         _text_blocks(bare, ())
         return cls("user", (TextBlock(NOTICE + bare),))
 
@@ -139,17 +143,27 @@ NO_USAGE = Usage()
 
 
 def _price(value: Decimal | int | str | float) -> Decimal:
-    return Decimal(str(value))
+    try:
+        price = Decimal(str(value))
+    except ArithmeticError:
+        price = Decimal("NaN")
+    if not price.is_finite() or price < 0:
+        raise ValueError(f"a price is a number of US dollars, 0 or more, not {value!r:.80}: Price('0.25', '1.25')")
+    return price
 
 
 def _price_or_none(value: Decimal | int | str | float | None) -> Decimal | None:
-    return None if value is None else Decimal(str(value))
+    return None if value is None else _price(value)
 
 
 @final
 @attrs.frozen(eq=False, repr=False)
 class Price(Value):
-    """US dollars per million tokens: ``Price(3, 15)``, ``Price("0.25", "1.25")``."""
+    """US dollars per million tokens: ``Price(3, 15)``, ``Price("0.25", "1.25")``.
+
+    Raises:
+        ValueError: a price isn't a number, or below 0.
+    """
 
     input: Decimal = attrs.field(converter=_price)
     output: Decimal = attrs.field(converter=_price)

@@ -14,7 +14,7 @@ from typing import Final, assert_never, final
 
 from .._errors import IllegalEntryError
 from ._blocks import ToolCall, ToolResultBlock
-from ._conversation import cleared, compacted, first_fault
+from ._conversation import cleared, compacted, fault_in_saying, first_fault
 from ._entries import (
     AgentInfo,
     ContextChange,
@@ -210,9 +210,22 @@ def replay(entries: Iterable[Entry]) -> Snapshot:
     Raises:
         IllegalEntryError: one of them can't follow those before it; the message has its position.
     """
+    entries = list(entries)
+    # The moments that are gone back to are kept: replayed anew for each restore, a few dozen of them would never end.
+    kept: dict[int | None, Snapshot | None] = {
+        entry.content.restored_to: None
+        for entry in entries
+        if type(entry) is ContextChangeEntry and entry.content.kind == "restore"
+    }
     snapshot = Snapshot()
     for entry in entries:
-        snapshot = fold(snapshot, entry)
+        restored = None
+        if kept:
+            if snapshot.length in kept:
+                kept[snapshot.length] = snapshot
+            if type(entry) is ContextChangeEntry:
+                restored = kept.get(entry.content.restored_to)
+        snapshot = fold(snapshot, entry, restored=restored)
     return snapshot
 
 
@@ -236,24 +249,27 @@ def fold(snapshot: Snapshot, entry: Entry, *, restored: Snapshot | None = None) 
     Raises:
         IllegalEntryError: *entry* can't follow.
     """
-    if entry.seq != snapshot.length:
-        raise IllegalEntryError(f"entry {entry.seq}: seq should be {snapshot.length}")
-    if snapshot.updated_at is not None and entry.at < snapshot.updated_at:
-        raise IllegalEntryError(
-            f"entry {entry.seq}: at {entry.at} is before {snapshot.updated_at}, that of the entry before it"
-        )
-    new = snapshot._copy()
-    if type(entry) is ContextChangeEntry:
-        new = _change_context(snapshot, new, entry.content, entry.seq, restored)
-    else:
-        _apply(new, entry)
-    if entry.turn != new.turn:
-        raise IllegalEntryError(f"entry {entry.seq}: turn {entry.turn} should be {new.turn}")
-    if new.created_at is None:
-        new.created_at = entry.at
-    new.updated_at = entry.at
-    new._entries = grown(snapshot._entries, snapshot.length, entry)
-    new.length = entry.seq + 1
+    try:
+        if entry.seq != snapshot.length:
+            raise IllegalEntryError(f"seq should be {snapshot.length}")
+        if entry.at.tzinfo is None:
+            raise IllegalEntryError(f"at {entry.at} has no time zone")
+        if snapshot.updated_at is not None and entry.at < snapshot.updated_at:
+            raise IllegalEntryError(f"at {entry.at} is before {snapshot.updated_at}, that of the entry before it")
+        new = snapshot._copy()
+        if type(entry) is ContextChangeEntry:
+            new = _change_context(snapshot, new, entry.content, entry.seq, restored)
+        else:
+            _apply(new, entry)
+        if entry.turn != new.turn:
+            raise IllegalEntryError(f"turn {entry.turn} should be {new.turn}")
+        if new.created_at is None:
+            new.created_at = entry.at
+        new.updated_at = entry.at
+        new._entries = grown(snapshot._entries, snapshot.length, entry)
+        new.length = entry.seq + 1
+    except IllegalEntryError as error:
+        raise IllegalEntryError(f"entry {entry.seq}: {error}") from None
     return new
 
 
@@ -261,13 +277,15 @@ def _apply(new: Snapshot, entry: Entry) -> None:
     """Change *new*, a fresh copy, by an entry that leaves earlier messages alone."""
     match entry:
         case ModelRequestEntry():
-            _open_request(new, entry.seq)
+            _open_request(new)
             new.shown_tools = entry.tools
         case ModelReplyEntry():
             _take_reply(new, entry)
         case ToolResultEntry():
             _take_result(new, entry)
         case MessageEntry():
+            if fault := fault_in_saying(entry.content):
+                raise IllegalEntryError(f"{fault}")
             if new.request_open or new.calls:
                 new.waiting = grown(new.waiting, new.waiting_length, entry)
                 new.waiting_length += 1
@@ -275,7 +293,7 @@ def _apply(new: Snapshot, entry: Entry) -> None:
                 _add(new, entry.content)
         case RunStartEntry():
             if new.finished:
-                raise IllegalEntryError(f"entry {entry.seq}: a run can't start on a finished State")
+                raise IllegalEntryError("a run can't start on a finished State")
             if new.last_run is None:
                 new.parent_id, new.parent_call_id = entry.parent_id, entry.parent_call_id
             new.last_run = entry.content
@@ -283,7 +301,8 @@ def _apply(new: Snapshot, entry: Entry) -> None:
         case StopEntry():
             _stop(new, entry)
         case ExtraDataEntry():
-            kept = {key: value for key, value in new.extra_data.items() if key not in entry.removed}
+            removed = set(entry.removed)
+            kept = {key: value for key, value in new.extra_data.items() if key not in removed}
             new.extra_data = FrozenDict(kept | entry.content)
         case ErrorEntry():
             new.usage += entry.usage
@@ -312,15 +331,15 @@ def _let_waiting_in(new: Snapshot) -> None:
         new.waiting_length = 0
 
 
-def _open_request(new: Snapshot, seq: int) -> None:
+def _open_request(new: Snapshot) -> None:
     if new.finished:
-        raise IllegalEntryError(f"entry {seq}: request on a finished State")
+        raise IllegalEntryError("request on a finished State")
     if new.request_open:
-        raise IllegalEntryError(f"entry {seq}: request while one is open")
+        raise IllegalEntryError("request while one is open")
     if new.calls:
-        raise IllegalEntryError(f"entry {seq}: request while call {new.pending_calls[0].id!r} has no result")
+        raise IllegalEntryError(f"request while call {new.pending_calls[0].id!r} has no result")
     if not new._messages_length:
-        raise IllegalEntryError(f"entry {seq}: request without messages")
+        raise IllegalEntryError("request without messages")
     new.request_open = True
     new.turn += 1
     new.late = ()
@@ -328,15 +347,17 @@ def _open_request(new: Snapshot, seq: int) -> None:
 
 def _take_reply(new: Snapshot, entry: ModelReplyEntry) -> None:
     if not new.request_open:
-        raise IllegalEntryError(f"entry {entry.seq}: reply without a request")
+        raise IllegalEntryError("reply without a request")
     reply = entry.content
     calls = reply.tool_calls
+    if len(calls) != len(reply.blocks) and any([type(block) is ToolResultBlock for block in reply.blocks]):
+        raise IllegalEntryError("a reply holds tool calls, not their results")
     ids = frozenset([call.id for call in calls]) if calls else _NO_IDS
     if len(ids) != len(calls):
-        raise IllegalEntryError(f"entry {entry.seq}: a call id comes twice in one reply")
+        raise IllegalEntryError("a call id comes twice in one reply")
     for call_id in ids:
         if new.knows_call(call_id):
-            raise IllegalEntryError(f"entry {entry.seq}: call id {call_id!r} came before")
+            raise IllegalEntryError(f"call id {call_id!r} came before")
         new._call_ids[call_id] = entry.seq
     new.request_open = False
     new.usage += reply.usage
@@ -363,11 +384,11 @@ def _take_result(new: Snapshot, entry: ToolResultEntry) -> None:
         new.usage += entry.usage
     if entry.late:
         if new.is_pending(call_id) or not new.knows_call(call_id):
-            raise IllegalEntryError(f"entry {entry.seq}: late result of {call_id!r}, which isn't a closed call")
+            raise IllegalEntryError(f"late result of {call_id!r}, which isn't a closed call")
         new.late = (*new.late, entry)
         return
     if not new.is_pending(call_id):
-        raise IllegalEntryError(f"entry {entry.seq}: result of {call_id!r}, which isn't a pending call")
+        raise IllegalEntryError(f"result of {call_id!r}, which isn't a pending call")
     block = ToolResultBlock(call_id, entry.content, entry.is_error)
     if len(new._results) != new._results_length:
         new._results = dict(islice(new._results.items(), new._results_length))
@@ -388,7 +409,7 @@ def _stop(new: Snapshot, entry: StopEntry) -> None:
             new._finish_answer = entry.content.answer
             _set_answer(new)
     elif new.finished:
-        raise IllegalEntryError(f"entry {entry.seq}: stop {entry.content!r} on a finished State")
+        raise IllegalEntryError(f"stop {entry.content!r} on a finished State")
     new.stopped = entry.content
 
 
@@ -398,7 +419,7 @@ def _change_context(
     if change.kind == "import":
         return _import(new, change, seq)
     if new.request_open or new.calls:
-        raise IllegalEntryError(f"entry {seq}: {change.kind} while calls are pending or a request is open")
+        raise IllegalEntryError(f"{change.kind} while calls are pending or a request is open")
     new.usage += change.usage
     match change.kind:
         case "compact":
@@ -406,7 +427,7 @@ def _change_context(
         case "clear_tool_results":
             _rewrite(new, cleared(old.messages, change.cleared))
         case "restore":
-            return _restore(old, change, seq, restored)
+            return _restore(old, change, restored)
         case _:
             assert_never(change.kind)
     return new
@@ -414,9 +435,9 @@ def _change_context(
 
 def _import(new: Snapshot, change: ContextChange, seq: int) -> Snapshot:
     if seq != 0:
-        raise IllegalEntryError(f"entry {seq}: messages can only be imported at the start of a history")
+        raise IllegalEntryError("messages can only be imported at the start of a history")
     if fault := first_fault(change.messages):
-        raise IllegalEntryError(f"entry {seq}: {fault}")
+        raise IllegalEntryError(f"{fault}")
     for message in change.messages:
         _add(new, message)
         for call in message.tool_calls:
@@ -429,13 +450,13 @@ def _rewrite(new: Snapshot, messages: list[Message]) -> None:
     new.context_tokens, new.context_tokens_messages = None, 0
 
 
-def _restore(old: Snapshot, change: ContextChange, seq: int, restored: Snapshot | None) -> Snapshot:
+def _restore(old: Snapshot, change: ContextChange, restored: Snapshot | None) -> Snapshot:
     length = change.restored_to
     if length is None or not 0 <= length <= old.length:
-        raise IllegalEntryError(f"entry {seq}: restores to a history of {length} entries, but there are {old.length}")
+        raise IllegalEntryError(f"restores to a history of {length} entries, but there are {old.length}")
     target = replay(islice(old._entries, length)) if restored is None else restored
     if target.request_open or target.calls:
-        raise IllegalEntryError(f"entry {seq}: restores to a moment in the middle of a turn")
+        raise IllegalEntryError("restores to a moment in the middle of a turn")
     new = target._copy()
     new._messages = target._messages[: target._messages_length]
     new._call_ids = old._call_ids

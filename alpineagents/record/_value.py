@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 import attrs
+
+MOST_TEXT: Final = 200
+MOST_SHOWN: Final = 1_000
 
 
 class Value:
@@ -56,6 +59,14 @@ def _shown_of(cls: type[Any]) -> list[tuple[str, Callable[[Any], str]]]:
     shown: list[tuple[str, Callable[[Any], str]]] = []
     for field in attrs.fields(cls):
         if field.repr:
-            how = cast("Callable[[Any], str]", field.repr) if callable(field.repr) else repr
+            how = cast("Callable[[Any], str]", field.repr) if callable(field.repr) else _short
             shown.append((field.name, how))
     return shown
+
+
+def _short(value: object) -> str:
+    """Return a ``repr`` that fits on a screen: long ones are cut."""
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        return f"{value[:MOST_TEXT]!r}... ({len(value)} characters)"
+    shown = repr(value)
+    return shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."

@@ -22,7 +22,7 @@ from ..record._entries import (
 )
 from ..record._messages import Message, Reply, Request, TextDelta, ThinkingDelta, ToolSpec
 from ..record._replay import Snapshot
-from ..state import State, take_request_back
+from ..state import State, current_calls, take_request_back
 from ._keeper import barrier
 from ._setup import Setup, record_error, refuse_finished, unprotected, usage_of
 
@@ -41,7 +41,12 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
             if setup.reporter is not None:
                 setup.reporter.on_think_start(state)
             request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
-            reply = with_unique_ids(state.snapshot_now(), await respond(setup, state, request, setup.reporter))
+            token = current_calls.set((*current_calls.get(), (state, None)))
+            try:
+                answer = await respond(setup, state, request, setup.reporter)
+            finally:
+                current_calls.reset(token)
+            reply = with_unique_ids(state.snapshot_now(), answer)
         except BaseException as error:
             record_error(state, error, "think", usage=usage_of(error))
             raise

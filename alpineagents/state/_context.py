@@ -6,14 +6,22 @@ from contextvars import ContextVar
 
 import trio
 
-current_calls: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("alpineagents.current_calls", default=())
-"""``(state, call id)`` of each call around this code, outermost first."""
+from ..record._replay import Snapshot
+
+current_calls: ContextVar[tuple[tuple[object, str | None], ...]] = ContextVar("alpineagents.current_calls", default=())
+"""``(state, call id)`` of each call around this code, outermost first; the id is ``None`` for a request."""
 
 
 call_nursery: ContextVar[trio.Nursery | None] = ContextVar("alpineagents.call_nursery", default=None)
 """In a sync tool's thread: the nursery of its call, in which ``run_sync`` runs."""
 
 
-def calls_around(state: object) -> list[str]:
-    """Return the ids of the State's calls that the running code is part of, or was: a task can outlive its call."""
-    return [call_id for owner, call_id in current_calls.get() if owner is state]
+def waits_for_itself(state: object, snapshot: Snapshot) -> bool:
+    """Whether the running code is part of what *snapshot* waits for: a pending call, or the open request.
+
+    A task can outlive the call it was started in: then it isn't.
+    """
+    for owner, call_id in current_calls.get():
+        if owner is state and (snapshot.request_open if call_id is None else snapshot.is_pending(call_id)):
+            return True
+    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, final
@@ -12,29 +14,37 @@ from ..record._entries import Entry, ExtraDataEntry
 from ..record._frozen import FrozenDict, freeze_dict, same, thaw
 from ._receipts import Receipt
 from ._recorder import Recorder
+from ._turns import Holder, Turns
 from ._waiters import require_trio, runs_event_loop
 
-_editing: ContextVar[tuple[ExtraDataEdit, ...]] = ContextVar("alpineagents.editing", default=())
+_editing: ContextVar[tuple[weakref.ref[ExtraDataEdit], ...]] = ContextVar("alpineagents.editing", default=())
+
+
+_NESTED = "this code is inside an edit of the same extra_data already; change the dict you have there"
 
 
 @final
-class ExtraDataEdit:
+class ExtraDataEdit(Holder):
     """What ``edit_extra_data()`` returns: usable once, with ``with`` or ``async with``."""
 
-    __slots__ = ("_before", "_data", "_state", "_used")
+    __slots__ = ("_before", "_data", "_state", "_thread", "_used")
 
     def __init__(self, state: Recorder) -> None:
         self._state = state
         self._before = FrozenDict()
         self._data: dict[str, Any] = {}
         self._used = False
+        self._thread: int | None = None
+        """The thread that a plain ``with`` blocks."""
 
     @trio.lowlevel.enable_ki_protection
     def __enter__(self) -> dict[str, Any]:
         self._refuse_nesting()
         turns = self._state.editing_turns()
         try:
+            self._thread = threading.get_ident()
             if not turns.take_nowait(self):
+                self._refuse_to_wait_for_this_thread(turns)
                 if runs_event_loop():
                     raise RuntimeError(
                         "another edit of extra_data is open, and waiting for it here would block this thread's event"
@@ -68,14 +78,19 @@ class ExtraDataEdit:
     def _refuse_nesting(self) -> None:
         if self._used:
             raise RuntimeError("this edit was used already; call state.edit_extra_data() again")
-        if any(edit._state is self._state for edit in _editing.get()):
-            raise RuntimeError(
-                "this code is inside an edit of the same extra_data already; change the dict you have there"
-            )
+        turns = self._state.editing_turns()
+        around = [edit for place in _editing.get() if (edit := place()) is not None]
+        if any(edit._state is self._state and turns.held_by(edit) for edit in around):
+            raise RuntimeError(_NESTED)
         self._used = True
 
+    def _refuse_to_wait_for_this_thread(self, turns: Turns) -> None:
+        holder = turns.holder()
+        if isinstance(holder, ExtraDataEdit) and holder._thread == self._thread:
+            raise RuntimeError(_NESTED)
+
     def _begin(self) -> dict[str, Any]:
-        _editing.set((*_editing.get(), self))
+        _editing.set((*_editing.get(), weakref.ref(self)))
         self._before = self._state.snapshot_now().extra_data
         self._data = thaw(self._before)
         return self._data
@@ -85,7 +100,7 @@ class ExtraDataEdit:
             return None if failed else self._record()
         finally:
             self._data = {}
-            _editing.set(tuple([edit for edit in _editing.get() if edit is not self]))
+            _editing.set(tuple([place for place in _editing.get() if place() is not self]))
             self._state.editing_turns().give_back(self)
 
     def _record(self) -> Entry | None:

@@ -8,7 +8,7 @@ from typing import Any, final
 import trio
 
 from ..record._entries import Entry, MessageEntry
-from ._context import calls_around
+from ._context import waits_for_itself
 from ._recorder import Recorder
 from ._waiters import require_trio
 
@@ -48,10 +48,10 @@ class Receipt:
         state = self._state
         with state.waiter() as waiter:
             while state.snapshot_now().holds(entry):
-                if any(state.snapshot_now().is_pending(call_id) for call_id in calls_around(state)):
+                if waits_for_itself(state, state.snapshot_now()):
                     raise RuntimeError(
-                        "this message goes in after the results of the tool call that waits for it here, so that would"
-                        " never end; don't await it inside the tool: state.add_message(message)"
+                        "this message goes in after the tool call or the request that waits for it here, so that would"
+                        " never end; don't await it inside the tool or the model: state.add_message(message)"
                     )
                 if not state.may_run_calls():
                     raise RuntimeError(

@@ -134,9 +134,9 @@ class Recorder(Values):
                 self._saving = Saving(self._lock)
             return self._saving
 
-    def visible_length(self) -> int:
-        """Return how many entries a watcher may see: with a store, those that are durable."""
-        return self._snap.length if self.store is None else min(self.saved, self._snap.length)
+    def visible_length(self, snapshot: Snapshot) -> int:
+        """Return how many entries of *snapshot* a watcher may see: with a store, those that are durable."""
+        return snapshot.length if self.store is None else min(self.saved, snapshot.length)
 
     def editing_turns(self) -> Turns:
         """Return whose turn it is to edit extra_data."""

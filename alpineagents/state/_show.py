@@ -33,9 +33,20 @@ WIDTH = 100
 
 def show(snapshot: Snapshot) -> str:
     """Return one line per entry, such as ``[turn 1] tool_result read_file: 8 B``, and a last one with how it stands."""
-    return "\n".join(
-        [*(f"[turn {e.turn}] {e.kind} {describe(e)}".rstrip() for e in snapshot.history), standing(snapshot)]
-    )
+    lines = [f"[turn {entry.turn}] {entry.kind} {describe(entry)}" for entry in snapshot.history]
+    return "\n".join([_line(line) for line in [*lines, standing(snapshot)]])
+
+
+def _line(text: str) -> str:
+    """One line that can be printed anywhere, whatever characters it came with."""
+    return " ".join(text.split()).encode("utf-8", "replace").decode()
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an integer of more digits than Python makes text of
+        return f"({type(value).__name__} with a very long integer)"
 
 
 def show_html(state_id: str, snapshot: Snapshot) -> str:
@@ -57,7 +68,8 @@ def standing(snapshot: Snapshot) -> str:
     if snapshot.request_open:
         return "waiting for the model"
     if pending := snapshot.pending_calls:
-        return f"{len(pending)} pending calls: {', '.join(call.name for call in pending[:5])}"
+        names = ", ".join(call.name for call in pending[:5])
+        return f"{len(pending)} pending {'call' if len(pending) == 1 else 'calls'}: {names}"
     if snapshot.stopped is not None:
         return f"{'finished' if snapshot.finished else 'stopped'}: {stop_reason(snapshot.stopped)}"
     return "empty" if not snapshot.length else "between turns"
@@ -71,7 +83,7 @@ def stop_reason(stopped: Stopped) -> str:
         case StoppedByLimit(turns):
             return f"limit of {turns} turns"
         case StoppedByFinish(answer):
-            return "finish()" if answer is None else f"finish({_short(repr(answer))})"
+            return "finish()" if answer is None else f"finish({_short(_repr(answer))})"
         case StoppedByPermission(call, permission):
             return f"{permission} refused {call.name}"
         case StoppedByBudget(what, limit, used):
@@ -96,7 +108,7 @@ def describe(entry: Entry) -> str:
             outcome = "" if not entry.is_error else f" ({entry.outcome})"
             return f"{entry.call.name}{outcome}: {size(entry.content)}{' late' if entry.late else ''}"
         case ExchangeEntry():
-            return _short(f"{entry.content.question} -> {entry.content.answer}")
+            return _short(f"{entry.content.question} -> {_repr(entry.content.answer)}")
         case ContextChangeEntry():
             return _context_change(entry)
         case RunStartEntry():
@@ -127,7 +139,9 @@ def _context_change(entry: ContextChangeEntry) -> str:
 
 
 def _call(call: ToolCall) -> str:
-    args = call.raw_args if call.args is None else ", ".join(f"{key}={value!r}" for key, value in call.args.items())
+    args = (
+        call.raw_args if call.args is None else ", ".join(f"{key}={_repr(value)}" for key, value in call.args.items())
+    )
     return f"{call.name}({_short(args or '')})"
 
 

@@ -73,7 +73,7 @@ class State(Recorder):
             snapshot = replay(_entries(history))
         super().__init__(new_id() if id is None else _checked_id(id), snapshot)
         imported = _checked_messages(messages) if messages is not None else ()
-        data = freeze_dict(extra_data, "extra_data") if extra_data else None
+        data = None if extra_data is None else freeze_dict(extra_data, "extra_data")
         if imported:
             change = ContextChange(kind="import", messages=imported)
             self.commit(lambda snap, at: ContextChangeEntry(snap.length, snap.turn, at, change))
@@ -148,8 +148,7 @@ class State(Recorder):
         Raises:
             ValueError: *keep_last* is negative; calls are pending; or a request is open.
         """
-        if keep_last < 0:
-            raise ValueError(f"keep_last must be 0 or more (got {keep_last})")
+        _check_count("keep_last", keep_last)
 
         def change(snap: Snapshot) -> ContextChange | None:
             ids = clearable(snap.messages, keep_last)
@@ -242,8 +241,7 @@ class State(Recorder):
         Raises:
             ValueError: *after* is negative.
         """
-        if after < 0:
-            raise ValueError(f"after must be 0 or more (got {after})")
+        _check_count("after", after)
         return Watch(self, after)
 
     def __str__(self) -> str:
@@ -254,6 +252,13 @@ class State(Recorder):
 
     def _repr_html_(self) -> str:
         return show_html(self._id, self._snap)
+
+
+def _check_count(name: str, count: object) -> None:
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"{name} must be an int, not {type(count).__name__}")
+    if count < 0:
+        raise ValueError(f"{name} must be 0 or more (got {count})")
 
 
 def _checked_id(state_id: object) -> str:

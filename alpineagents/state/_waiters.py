@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from typing import final
 
-import sniffio
 import trio
 
 
@@ -18,9 +18,14 @@ def require_trio(what: str) -> None:
 
 def runs_event_loop() -> bool:
     """Whether this thread runs an event loop, trio's or asyncio's."""
+    if trio.lowlevel.in_trio_run():
+        return True
+    asyncio = sys.modules.get("asyncio")  # who hasn't imported it runs no loop of it
+    if asyncio is None:
+        return False
     try:
-        sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
+        asyncio.get_running_loop()
+    except RuntimeError:
         return False
     return True
 

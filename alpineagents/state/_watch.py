@@ -33,7 +33,7 @@ class Watch:
         with self._state.waiter() as waiter:
             while not self._closed:
                 snapshot = self._state.snapshot_now()
-                if self._next < self._state.visible_length():
+                if self._next < self._state.visible_length(snapshot):
                     entry = snapshot.history[self._next]
                     self._next += 1
                     return entry

@@ -6,11 +6,12 @@ import asyncio
 import time
 from typing import Any
 
-from alpineagents import Agent, Message, State, tool
 from alpineagents.loop import adefault_loop, default_loop
 from alpineagents.models.base import Model
 from alpineagents.types import Reply, TextBlock, ToolCall, Usage
 from common import THINK, TURNS, WARM_TURNS, Measured, arguments
+
+from alpineagents import Agent, Message, State, tool
 
 
 class Counting(Model):

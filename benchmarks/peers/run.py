@@ -119,7 +119,9 @@ def imported(python: str, side: Side) -> dict[str, float]:
     """Return what an import takes, beyond a bare Python: best of 5, interleaved."""
     timed(python, side.imports)  # writes the bytecode files
     pairs = [(timed(python, "pass"), timed(python, side.imports)) for _ in range(5)]
-    return {key: min(whole[key] for _, whole in pairs) - min(bare[key] for bare, _ in pairs) for key in ("seconds", "cpu")}
+    return {
+        key: min(whole[key] for _, whole in pairs) - min(bare[key] for bare, _ in pairs) for key in ("seconds", "cpu")
+    }
 
 
 def once(name: str, side: Side, python: str, case: Case) -> dict[str, float]:
@@ -130,7 +132,12 @@ def once(name: str, side: Side, python: str, case: Case) -> dict[str, float]:
     path = os.pathsep.join([str(HERE), str(HERE.parent)])
     try:
         done = subprocess.run(
-            command, env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=LONGEST, check=False
+            command,
+            env=ENVIRONMENT | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {}

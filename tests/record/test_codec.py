@@ -148,6 +148,16 @@ def test_an_integer_of_any_length_that_was_frozen_can_be_saved(digits, sign):
     assert decode_entry(encode_entry(entry)) == entry
 
 
+def test_long_integers_are_exact_however_the_json_is_laid_out():
+    """A file can be opened in an editor or a formatter, and a database may have an order of its own."""
+    entry = extra(10**40 + 1)
+    fields = json.loads(encode_entry(entry))
+    backwards = dict(reversed(fields.items()))
+
+    for laid_out in (json.dumps(fields), json.dumps(fields, sort_keys=True), json.dumps(backwards, indent=1)):
+        assert decode_entry(laid_out.encode()) == entry
+
+
 def test_lone_surrogates_in_args_ids_and_names_are_kept():
     call = ToolCall("id\ud83d", "name\udc00", {"k\ud83d": ["v\udc00", "\u2028", "\x00"]})
     entry = ToolResultEntry(1, 1, NOW, (TextBlock("x"),), call)
@@ -343,6 +353,8 @@ STOP = StopEntry(1, 0, NOW, StoppedByFinish("x"))
         (changed(RESULT, ["child_ids"], [1]), "child_ids"),
         (changed(RESULT, ["full"], 3), "full"),
         (changed(REPLY, ["content", "usage", "cost"], "free"), "cost"),
+        (changed(REPLY, ["content", "usage", "cost"], "NaN"), "cost"),
+        (changed(REPLY, ["content", "usage", "cost"], "-Infinity"), "cost"),
         (changed(REPLY, ["content", "usage", "input_tokens"], "1"), "input_tokens"),
         (changed(REPLY, ["content", "blocks"], "hi"), "blocks"),
         (changed(REPLY, ["content", "blocks", 1, "args"], {"a": float("nan")}), "args"),

@@ -135,7 +135,7 @@ async def test_a_call_of_a_tool_that_was_not_shown_is_an_input_error():
     await agent.use_tools(state)
 
     assert outcomes(state) == [("add", "input_error")]
-    assert "no tool 'add'" in [e for e in state.history if e.kind == "tool_result"][0].content[0].text
+    assert "no tool 'add'" in state.history[-1].content[0].text
 
 
 async def test_think_while_calls_are_pending_names_them_and_records_nothing():
@@ -1067,6 +1067,38 @@ async def test_a_reporter_may_read_and_change_the_state():
     assert_whole(state)
 
 
+@pytest.mark.parametrize("method", ["on_think_start", "on_text", "on_reply", "on_tool_start", "on_tool_end"])
+async def test_an_exception_of_a_reporter_outside_a_run_is_recorded_once_too(method):
+    def fail(self, *args):
+        raise ZeroDivisionError(method)
+
+    state = asked()
+    agent = Agent(model=FakeModel([["Well.", tool_call("add", a=1, b=1)]]), tools=[add])
+    agent = agent.copy(reporter=type("Failing", (Reporter,), {method: fail})())
+
+    async def turn() -> None:
+        await agent.think(state)
+        await agent.use_tools(state)
+
+    with pytest.raises(ZeroDivisionError):
+        await turn()
+
+    assert errors(state) == [f"ZeroDivisionError: {method}"]
+
+
+async def test_sys_exit_in_a_reporter_at_the_end_comes_out_though_the_run_had_failed():
+    """SystemExit and KeyboardInterrupt come first; what the run raised is a note."""
+
+    class Leaving(Reporter):
+        def on_run_end(self, state, error):
+            raise SystemExit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        await Agent(model=FakeModel([ConnectionError("gone")]), reporter=Leaving()).run(asked())
+
+    assert any("gone" in note for note in caught.value.__notes__)
+
+
 async def test_actions_outside_a_run_report_too():
     log = Log()
     state = asked()
@@ -1108,7 +1140,7 @@ async def test_a_tool_that_runs_its_own_state_again_is_refused():
     async def again(state: State) -> str:
         """Run what runs me."""
         for action in (agent.run(state), agent.think(state), agent.use_tools(state), agent.compact(state)):
-            with pytest.raises(ValueError, match="is on|in a run"):
+            with pytest.raises(ValueError, match=r"is on|in a run"):
                 await action
         return "refused"
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import trio
 
 from alpineagents import Agent, FileStore, Message, State, tool
 from alpineagents.record._codec import encode_entry

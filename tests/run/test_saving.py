@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import threading
+from contextlib import suppress
 
 import pytest
 import trio
@@ -10,6 +13,7 @@ import trio.testing
 
 from alpineagents import (
     Agent,
+    ConflictError,
     FileStore,
     MemoryStore,
     Message,
@@ -289,17 +293,22 @@ async def test_a_message_awaited_in_another_threads_event_loop_goes_in_behind_th
 async def test_a_receipt_that_is_awaited_when_the_run_ends_is_kept(store: Store):
     state = asked()
 
+    sent, talking = trio.Event(), trio.Event()
+
     async def talk():
-        await state.add_message(Message.user("x"))
+        await sent.wait()
+        receipt = state.add_message(Message.user("x"))
+        talking.set()
+        await receipt
         assert "user" in await saved_kinds(store, state.id)
 
+    async def last(request):
+        sent.set()
+        await talking.wait()
+        return "done"
+
     async with trio.open_nursery() as nursery:
-
-        async def last(request):
-            nursery.start_soon(talk)
-            await trio.testing.wait_all_tasks_blocked(0.001)
-            return "done"
-
+        nursery.start_soon(talk)
         nursery.start_soon(Agent(model=FakeModel([last]), loop=default_loop.copy(limit=1), store=store).run, state)
 
 
@@ -681,6 +690,166 @@ async def test_a_save_under_an_id_that_the_store_has_already_does_not_make_the_s
         await agent.run(new)
 
     assert kinds(new) == ["context_change"]
+
+
+async def test_a_state_that_was_gone_on_with_elsewhere_is_not_gone_on_with_here(store: Store):
+    """D3: loaded twice, run twice. The loser's request isn't sent, and the store keeps what the winner wrote."""
+    state = asked()
+    agent = Agent(model=FakeModel(["one"]), store=store)
+    await agent.run(state)
+    first, second = await store.load(state.id), await store.load(state.id)
+    for loaded in (first, second):
+        loaded.add_message(Message.user("more"))
+    await agent.copy(model=FakeModel(["two"])).run(first)
+    held = await store.read(state.id)
+    model = FakeModel(["three"])
+
+    with pytest.raises(ConflictError, match=r"store\.load"):
+        await agent.copy(model=model).run(second)
+
+    assert not model.requests
+    assert list(await store.read(state.id)) == list(held)
+
+
+async def test_another_object_for_the_same_folder_goes_on_with_a_state(tmp_path):
+    agent = Agent(model=FakeModel(["one", "two"]), store=FileStore(tmp_path))
+    state = asked()
+    await agent.run(state)
+    loaded = await FileStore(tmp_path).load(state.id)
+    loaded.add_message(Message.user("more"))
+
+    assert await agent.run(loaded) == "two"
+
+    assert kinds(await FileStore(tmp_path).load(state.id)) == kinds(loaded)
+
+
+async def test_a_copy_in_a_second_store_does_not_keep_a_state_from_running_in_the_first(store: Store):
+    agent = Agent(model=FakeModel(["one", "two"]), store=store)
+    backup = MemoryStore()
+    state = asked()
+    await agent.run(state)
+
+    await backup.save(state)
+    await state.add_message(Message.user("more"))
+    assert await agent.run(state) == "two"
+
+    await assert_saved(store, state)
+    await backup.save(state)
+    await assert_saved(backup, state)
+
+
+@pytest.mark.parametrize("kind", ["memory", "files"])
+async def test_a_lease_taken_in_an_event_loop_that_has_ended_holds_while_another_goes_on(kind: str, tmp_path):
+    """A side question in a thread's own event loop took it first, and ended first."""
+    store: Store = MemoryStore() if kind == "memory" else FileStore(tmp_path)
+    state = asked()
+    entered, leave = threading.Event(), threading.Event()
+    running = trio.Event()
+
+    async def side(request):
+        entered.set()
+        await trio.to_thread.run_sync(leave.wait)
+        return "side"
+
+    @tool
+    async def hold() -> str:
+        """Hold it."""
+        running.set()
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
+    async with trio.open_nursery() as nursery:
+        asker = Agent(model=FakeModel([side]), store=store)
+        ended = trio.Event()
+
+        async def ask() -> None:
+            await trio.to_thread.run_sync(trio.run, asker.ask, state, "why?")
+            ended.set()
+
+        nursery.start_soon(ask)
+        await trio.to_thread.run_sync(entered.wait)
+        nursery.start_soon(Agent(model=FakeModel([tool_call("hold")]), tools=[hold], store=store).run, state)
+        await running.wait()
+        leave.set()
+        await ended.wait()
+        other = await store.load(state.id)
+
+        with pytest.raises(RunningElsewhereError):
+            await Agent(model=FakeModel(["mine"]), tools=[hold], store=store).run(other)
+        nursery.cancel_scope.cancel()
+
+    assert_whole(state)
+    other = await store.load(state.id)
+    assert await Agent(model=FakeModel(["mine"]), tools=[hold], store=store).run(other) == "mine"
+
+
+@pytest.mark.parametrize("kind", ["memory", "files"])
+@pytest.mark.parametrize("seed", range(15))
+async def test_whatever_acts_on_a_state_at_once_all_is_saved_and_the_lease_is_free(kind: str, seed: int, tmp_path):
+    """Runs, side questions, messages, edits and saves; some are cancelled on the way."""
+    store: Store = MemoryStore() if kind == "memory" else FileStore(tmp_path, fsync=False)
+    chance = random.Random(seed)
+    state = asked()
+
+    async def some(most: int = 30) -> None:
+        for _ in range(chance.randrange(most)):
+            await trio.lowlevel.checkpoint()
+
+    @tool
+    async def work(state: State, n: int) -> str:
+        """Edit the notepad."""
+        async with state.edit_extra_data() as data:
+            data[str(n)] = n
+        await some()
+        return "ok"
+
+    async def answer(request):
+        await some()
+        if chance.random() < 0.5 and not request.messages[-1].text.endswith("?"):
+            return [tool_call("work", n=n) for n in range(chance.randrange(1, 4))]
+        return "text"
+
+    agent = Agent(model=FakeModel(answer), tools=[work], store=store, loop=default_loop.copy(limit=5))
+
+    async def act(what: int) -> None:
+        await some()
+        match what:
+            case 0:
+                with suppress(ValueError):  # one is on already
+                    await agent.run(state)
+            case 1:
+                await agent.copy(model=FakeModel(answer)).ask(state, "well?")
+            case 2:
+                with suppress(RuntimeError):  # it waits for calls that nobody runs
+                    await state.add_message(Message.user("more"))
+            case 3:
+                async with state.edit_extra_data() as data:
+                    data[f"e{chance.random()}"] = 1
+            case _:
+                await store.save(state)
+
+    async def act_for_a_while(what: int) -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+
+                async def cancel() -> None:
+                    await some(150)
+                    if chance.random() < 0.4:
+                        scope.cancel()
+
+                nursery.start_soon(cancel)
+                await act(what)
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for what in [0, *(chance.randrange(5) for _ in range(8))]:
+                nursery.start_soon(act_for_a_while, what)
+        await agent.ask(state, "all done?")
+
+    assert_whole(state)
+    loaded = await assert_saved(store, state)
+    loaded.add_message(Message.user("go on"))
+    assert await agent.copy(model=FakeModel(["done"])).run(loaded) == "done"
 
 
 # Actions outside a run

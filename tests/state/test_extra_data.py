@@ -445,6 +445,27 @@ def test_an_edit_of_another_state_inside_an_edit_is_none_of_its_business():
     assert (one.extra_data, two.extra_data) == ({"n": 1}, {"n": 2})
 
 
+def test_an_edit_that_would_wait_for_its_own_thread_is_refused():
+    """Code in a context of its own, as a callback of some framework has one: it would wait for ever."""
+    state = State()
+    outcome: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def callback() -> None:
+        try:
+            with state.edit_extra_data():
+                outcome.put("edited")
+        except RuntimeError as error:
+            outcome.put(str(error))
+
+    def holder() -> None:
+        with state.edit_extra_data():
+            contextvars.Context().run(callback)
+
+    assert ended(in_thread(holder)), "it waits for itself"
+    assert "edit" in outcome.get()
+    assert_turn_is_free(state)
+
+
 async def test_a_task_started_inside_an_edit_may_edit_when_that_has_ended():
     """It is below the holder no longer: nobody holds the turn."""
     state = State()

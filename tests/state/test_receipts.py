@@ -177,13 +177,20 @@ async def test_a_message_arrives_when_the_request_it_waits_for_is_cancelled():
 async def test_a_cancelled_wait_takes_nothing_back():
     state = State(messages=[Message.user("go")])
 
+    asked, go_on = trio.Event(), trio.Event()
+
     async def reply(request):
+        asked.set()
+        await go_on.wait()
+        return "hello"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Agent(model=FakeModel([reply])).think, state)
+        await asked.wait()
         with trio.CancelScope() as scope:
             scope.cancel()
             await state.add_message(Message.user("x"))
-        return "hello"
-
-    await Agent(model=FakeModel([reply])).think(state)
+        go_on.set()
 
     assert texts(state) == ["go", "hello", "x"]
 
@@ -340,8 +347,9 @@ async def test_a_receipt_is_awaited_in_another_trio_run_while_a_run_goes_on_in_t
         token.run_sync_soon(gate.set)
         await receipt
         seen.append("from a thread" in texts(state))
-        await state.finish("by the thread")
-        seen.append(state.finished)
+        async with state.edit_extra_data() as data:
+            data["thread"] = True
+        seen.append(state.extra_data["thread"])
 
     thread = threading.Thread(target=trio.run, args=(elsewhere,), daemon=True)
     agent = Agent(model=FakeModel([tool_call("wait"), "done"]), tools=[wait])
@@ -353,7 +361,7 @@ async def test_a_receipt_is_awaited_in_another_trio_run_while_a_run_goes_on_in_t
         await trio.to_thread.run_sync(thread.join, SECONDS)
 
     assert seen == [True, True]
-    assert state.answer == "by the thread"
+    assert state.answer == "done"
 
 
 # Saved

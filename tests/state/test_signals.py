@@ -156,6 +156,44 @@ def test_ctrl_c_at_any_point_of_an_edit_lets_the_next_in_the_queue_edit():
     assert point > 10
 
 
+HANDLER_EDITS = """
+import contextlib, faulthandler, signal
+from alpineagents import State
+from tests.state.points import at_point
+
+faulthandler.dump_traceback_later(20, exit=True)
+
+def handle(*_):
+    try:
+        with state.edit_extra_data() as data:
+            data["handler"] = True
+    except RuntimeError:
+        refused.append(True)
+
+signal.signal(signal.SIGALRM, handle)
+for point in range(2_000):
+    state, refused = State(), []
+    with at_point(point, lambda: signal.raise_signal(signal.SIGALRM)) as reached:
+        with state.edit_extra_data() as data:
+            data["main"] = True
+    expected = {"main": True} | ({} if refused or not reached else {"handler": True})
+    assert state.extra_data == expected, (reached, state.extra_data)
+    if not reached:
+        break
+print(point)
+"""
+
+
+def test_a_handler_that_edits_in_the_middle_of_an_edit_is_refused_or_takes_its_turn_and_never_waits_for_ever():
+    """The edit it interrupted can't end before the handler does."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLER_EDITS], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert int(done.stdout) > 10
+
+
 async def test_a_handler_that_changes_the_state_at_any_point_of_a_turn_loses_nothing():
     """Replies and results share more with the moments before them than messages do."""
 
