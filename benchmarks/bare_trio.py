@@ -53,12 +53,18 @@ async def agent(turns: int, calls: int, delay: float, fn: Callable[..., Awaitabl
         log.append(Entry(len(log), "result", {"value": await fn(**args)}))
 
     for turn in range(turns):
-        await (trio.sleep(delay) if delay else trio.lowlevel.checkpoint())
+        if delay:
+            await trio.sleep(delay)
+        else:
+            await trio.lowlevel.checkpoint()
         asked = [{"a": turn, "b": i} for i in range(calls)]
         log.append(Entry(len(log), "reply", {"calls": asked}))
         async with trio.open_nursery() as nursery:
             for args in asked:
                 nursery.start_soon(one, args)
-    await (trio.sleep(delay) if delay else trio.lowlevel.checkpoint())
+    if delay:
+        await trio.sleep(delay)
+    else:
+        await trio.lowlevel.checkpoint()
     log.append(Entry(len(log), "reply", {"text": "done"}))
     return log

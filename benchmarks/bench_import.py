@@ -1,7 +1,7 @@
 """W3: what does ``import alpineagents`` cost beyond the packages that it stands on?
 
-Unit: ms over a bare Python, wall and CPU, median of n fresh processes. Sizes: bare Python, the four packages that an import
-needs, and ours, in turn. Floor: those four alone. Law: nothing heavy comes along.
+Unit: ms over a bare Python, wall and CPU, median of n fresh processes. Sizes: bare Python, the four packages that an
+import needs, and ours, in turn. Floor: those four alone. Law: nothing heavy comes along.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """W8: does what a State does grow with its history?
 
-Commit (``add_message``), property read and snapshot, in ns; replay, in µs per entry decoded from bytes. Sizes: histories
-of 10 to 100,000 entries, best of n, CPU time, garbage collection off and on. Floors: for a commit the least that it could
-be (an attrs entry with the time, appended under a lock), for replay orjson and cattrs on the outermost class alone. Law: with gc
-off all four are flat within 1.3x.
+Commit (``add_message``), property read and snapshot, in ns; replay, in µs per entry decoded from bytes. Sizes:
+histories of 10 to 100,000 entries, best of n, CPU time, garbage collection off and on. Floors: for a commit the least
+that it could be (an attrs entry with the time, appended under a lock), for replay orjson and cattrs on the outermost
+class alone. Law: with gc off all four are flat within 1.3x.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """W1: what does a turn cost, and does it grow with the run?
 
-A turn is one think and one async tool; the model is a fake, there is no store. Unit: µs of CPU per turn (nothing waits,
-so this is the wall time of an idle machine), best and median of n. Sizes: runs of 10 to 10,000 turns, with garbage
-collection off and on. Floor: the same agent in bare trio, in between. Law: with gc off flat within 1.3x from 100 turns on.
+A turn is one think and one async tool; the model is a fake, there is no store. Unit: µs of CPU per turn (nothing
+waits, so this is the wall time of an idle machine), best and median of n. Sizes: runs of 10 to 10,000 turns, with
+garbage collection off and on. Floor: the same agent in bare trio, in between. Law: with gc off flat within 1.3x from
+100 turns on.
 """
 
 from __future__ import annotations

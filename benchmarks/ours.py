@@ -56,7 +56,10 @@ class Counting(Model):
         return Reply(tuple(asked), "fake", "tool_calls", USAGE)
 
     async def respond(self, request: Request, emit: Any) -> Reply:
-        await (trio.sleep(self.delay) if self.delay else trio.lowlevel.checkpoint())
+        if self.delay:
+            await trio.sleep(self.delay)
+        else:
+            await trio.lowlevel.checkpoint()
         return self.reply(request)
 
 

@@ -202,9 +202,8 @@ def main(args: argparse.Namespace) -> None:
     """Run one process of the demo: the first, or with --resume the second."""
     store = FileStore(args.store)
     with chosen_model(args) as (model, small):
-        print(
-            f"model: {model.name}{' (scripted; make local-model builds a real one)' if isinstance(model, FakeModel) else ''}"
-        )
+        hint = " (scripted; make local-model builds a real one)" if isinstance(model, FakeModel) else ""
+        print(f"model: {model.name}{hint}")
         agent = Agent(
             model=model,
             system="You are a helpful assistant.",

@@ -1,6 +1,7 @@
 """What every side of a comparison uses: a timer, memory, and one line of JSON as its report. Standard library only.
 
-A side is a script, ``b_NAME.py WORKLOAD SIZE [MODE]``, that runs in a fresh process of its own environment. The workloads:
+A side is a script, ``b_NAME.py WORKLOAD SIZE [MODE]``, that runs in a fresh process of its own environment. The
+workloads:
 
 W1: SIZE turns (think and one tool), a stateless fake model, no store.
 W2: SIZE agents at once, 5 turns each; the model takes 50 ms. The ideal is 0.30 s.

@@ -1,9 +1,9 @@
 """How do we compare with other libraries, side by side on this machine?
 
-Every case runs in a fresh process, all sides in turn, several rounds; each library has an environment of its own under
-``build/peers``, made by pip at the first run. Workloads and units: ``common.py``, and ``W3``, ms that importing the library
-takes beyond a bare Python. The figures are medians; the ratios ours / bare trio and ours / peer come last. On a busy machine
-only the ratios mean something. To add a library: a script ``b_NAME.py`` and a line in PEERS.
+Every case runs in a fresh process, all sides in turn, several rounds; each library has an environment of its own
+under ``build/peers``, made by pip at the first run. Workloads and units: ``common.py``, and ``W3``, ms that importing
+the library takes beyond a bare Python. The figures are medians; the ratios ours / bare trio and ours / peer come
+last. On a busy machine only the ratios mean something. To add a library: a script ``b_NAME.py`` and a line in PEERS.
 
     python benchmarks/peers/run.py [--quick] [--peers alpineagents_0_7] [--workloads W1,W2,W6,W3] [--agents 1000,10000]
 """
