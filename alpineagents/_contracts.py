@@ -177,6 +177,8 @@ class Store(ABC):
     def lease(self, state_id: str) -> AbstractAsyncContextManager[None]:
         """Return what a run holds while it writes: one run of a State at a time.
 
+        It may be left in another task, and another trio run, than it was entered in.
+
         Raises:
             RunningElsewhereError: somebody else holds it.
         """

@@ -45,7 +45,12 @@ def in_thread(fn: Callable[..., int]) -> Callable[..., Awaitable[int]]:
     return call
 
 
-async def agent(turns: int, calls: int, delay: float, fn: Callable[..., Awaitable[int]]) -> list[Entry]:
+Tool = Callable[..., Awaitable[int]]
+ASYNC: tuple[Tool, Tool] = (add, slow)
+SYNC: tuple[Tool, Tool] = (in_thread(add_sync), in_thread(slow_sync))
+
+
+async def agent(turns: int, calls: int, delay: float, fn: Tool) -> list[Entry]:
     """Run *turns* turns of *calls* calls each; the model takes *delay* seconds. Return the history."""
     log = [Entry(0, "user", {"text": "go"})]
 

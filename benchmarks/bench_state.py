@@ -25,7 +25,7 @@ from alpineagents import Message, State
 from alpineagents.record._codec import decode_history, encode_entry
 
 SIZES = (10, 1_000, 100_000)
-ROUNDS, MOST_ROUNDS = 3, 8
+ROUNDS, MOST_ROUNDS = 3, 6
 """More than ROUNDS only while the law seems broken: on a busy machine the best of 3 may not be."""
 MESSAGE = Message.user("Find the bug in main.py")
 READS = ("turn", "answer", "usage", "messages", "history", "pending_calls", "stopped", "extra_data")

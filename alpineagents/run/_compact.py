@@ -46,8 +46,8 @@ async def compact(setup: Setup, state: State, instructions: str | None) -> None:
         try:
             reply = await respond(setup, state, side_request(setup, [*seen, Message.user(wish)]), None)
             spent = reply.usage
-            if reply.refusal or not reply.text.strip():
-                what = "refused to write a summary" if reply.refusal else "wrote no summary"
+            if reply.refusal or reply.cut_off or not reply.text.strip():
+                what = "refused to write a summary" if reply.refusal else "wrote no whole summary"
                 raise OutputError(f"{reply.model or setup.model.name} {what}; the messages stay as they are")
         except BaseException as error:
             record_error(state, error, "compact", usage=spent + usage_of(error))

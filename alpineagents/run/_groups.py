@@ -30,7 +30,11 @@ def is_cancellation(error: BaseException) -> bool:
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether it ends a run from outside: cancellation, Ctrl+C, exit."""
-    return is_cancellation(error) or isinstance(error, KeyboardInterrupt | SystemExit)
+    return is_cancellation(error) or _is_exit(error)
+
+
+def _is_exit(error: BaseException) -> bool:
+    return any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves(error))
 
 
 def most_important(errors: list[BaseException]) -> BaseException:
@@ -47,6 +51,6 @@ def most_important(errors: list[BaseException]) -> BaseException:
 
 
 def _rank(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if _is_exit(error):
         return 0
     return 2 if is_cancellation(error) else 1

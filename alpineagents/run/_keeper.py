@@ -7,6 +7,7 @@ end. It lives in a nursery around that of the work, shielded, so that how the wo
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, final
@@ -77,7 +78,8 @@ class Keeper:
             if trio.lowlevel.current_trio_token() is self._token:
                 self._demand()
             else:
-                self._token.run_sync_soon(self._demand)
+                with contextlib.suppress(trio.RunFinishedError):  # then it is closed, too
+                    self._token.run_sync_soon(self._demand)
             while state.saved < length and not self._closed:
                 if self.failure is not None and self._attempts >= attempt:
                     raise self.failure
@@ -135,7 +137,8 @@ async def keeping(state: Recorder, store: Store | None, work: Callable[[], Await
     Raises:
         ValueError: the store has another State of this id already. Nothing was recorded.
         RunningElsewhereError: somebody else holds the State. Nothing was recorded.
-        StoreError: the end couldn't be saved, and ``work`` raised nothing; else it is a note on what that raised.
+        StoreError: the end couldn't be saved, and ``work`` raised nothing, or was cancelled; else it is a note on what
+            that raised.
     """
     if store is None:
         return await work()

@@ -10,19 +10,15 @@ from .._errors import ResumeWarning
 from ..record._entries import (
     AgentInfo,
     Entry,
-    ErrorEntry,
-    ExtraDataEntry,
-    MessageEntry,
     RunStartEntry,
     ToolOutcome,
-    ToolResultEntry,
 )
 from ..record._frozen import Json
 from ..record._messages import Message
-from ..state import State, close_pending, error_text
-from ._groups import is_cancellation
+from ..state import State, close_pending
+from ._groups import most_important
 from ._keeper import keeping
-from ._setup import Setup, as_store, how_closed, record_error, refuse_finished, unprotected
+from ._setup import Setup, as_store, how_closed, is_recorded, record_error, refuse_finished, told, unprotected
 
 
 def as_state(subject: str | State) -> State:
@@ -49,7 +45,7 @@ async def _work(setup: Setup, state: State) -> Json:
         start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info))
         try:
             if setup.reporter is not None:
-                setup.reporter.on_run_start(state, setup.agent)
+                told(setup.reporter.on_run_start, state, setup.agent)
             await unprotected(setup.loop, setup.agent, state)
             close_pending(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
         except BaseException as error:
@@ -64,35 +60,19 @@ def _report_end(setup: Setup, state: State, error: BaseException | None) -> None
     """Tell the reporter; what it raises is recorded, and comes out unless the run's own error does."""
     try:
         if setup.reporter is not None:
-            setup.reporter.on_run_end(state, error)
+            told(setup.reporter.on_run_end, state, error)
     except BaseException as failure:
         record_error(state, failure, "run")
         if error is None:
             raise
-        error.add_note(f"also raised: {error_text(failure)}")
+        raise most_important([error, failure])  # noqa: B904  # neither is the other's cause
 
 
 def _close(state: State, start: Entry | None, error: BaseException) -> None:
     """Record how the run was cut short, once, and close its calls."""
-    if not _recorded(state, 0 if start is None else start.seq, error):
+    if not is_recorded(state, 0 if start is None else start.seq, error):
         record_error(state, error, "run")
     close_pending(state, *how_closed(error))
-
-
-def _recorded(state: State, since: int, error: BaseException) -> bool:
-    history = state.history
-    errors = [entry.error for entry in history[since:] if isinstance(entry, ErrorEntry)]
-    if any(other is error for other in errors):
-        return True
-    if not is_cancellation(error):
-        return False
-    # A nursery in the loop body makes a new Cancelled of the one that think or use_tools recorded.
-    for entry in reversed(history[since:]):
-        if isinstance(entry, ErrorEntry):
-            return entry.error is not None and is_cancellation(entry.error)
-        if not isinstance(entry, MessageEntry | ExtraDataEntry | ToolResultEntry):
-            break
-    return False
 
 
 def _warn_if_another(info: AgentInfo, state: State) -> None:

@@ -11,7 +11,15 @@ import trio
 
 from .._contracts import Model, Reporter, Store, Tool
 from ..record._blocks import ToolCall
-from ..record._entries import AgentInfo, Entry, ErrorEntry, ToolOutcome
+from ..record._entries import (
+    AgentInfo,
+    Entry,
+    ErrorEntry,
+    ExtraDataEntry,
+    MessageEntry,
+    ToolOutcome,
+    ToolResultEntry,
+)
 from ..record._messages import NO_USAGE, ToolSpec, Usage
 from ..record._replay import Snapshot, next_turn
 from ..state import Recorder, State, error_text
@@ -46,6 +54,13 @@ async def unprotected(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     return await fn(*args)
 
 
+@trio.lowlevel.disable_ki_protection
+def told(fn: Callable[..., None], *args: Any) -> None:
+    """Call a Reporter's method such that Ctrl+C can interrupt it."""
+    fn(*args)
+
+
+@trio.lowlevel.enable_ki_protection
 async def acted(action: Callable[..., Awaitable[T]], setup: Setup, state: State, *args: Any) -> T:
     """Await ``action(setup, state, *args)``; outside a run with what a run puts around it: session and store."""
     if state.running:
@@ -95,6 +110,23 @@ def record_error(
         return ErrorEntry(snap.length, turn, at, content, action, call, usage, error)
 
     state.commit(make)
+
+
+def is_recorded(state: Recorder, since: int, error: BaseException) -> bool:
+    """Whether an entry from position *since* on tells of this exception."""
+    history = state.history
+    errors = [entry.error for entry in history[since:] if isinstance(entry, ErrorEntry)]
+    if any(other is error for other in errors):
+        return True
+    if not is_cancellation(error):
+        return False
+    # A nursery in the loop body makes a new Cancelled of the one that think or use_tools recorded.
+    for entry in reversed(history[since:]):
+        if isinstance(entry, ErrorEntry):
+            return entry.error is not None and is_cancellation(entry.error)
+        if not isinstance(entry, MessageEntry | ExtraDataEntry | ToolResultEntry):
+            break
+    return False
 
 
 def refuse_finished(state: State, action: str) -> None:

@@ -24,7 +24,7 @@ from ..record._messages import Message, Reply, Request, TextDelta, ThinkingDelta
 from ..record._replay import Snapshot
 from ..state import State, current_calls, take_request_back
 from ._keeper import barrier
-from ._setup import Setup, record_error, refuse_finished, unprotected, usage_of
+from ._setup import Setup, record_error, refuse_finished, told, unprotected, usage_of
 
 
 @trio.lowlevel.enable_ki_protection
@@ -35,11 +35,10 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
     with state.acting("think"):
         refuse_finished(state, "think")
         _refuse_in_turn(state.snapshot_now())
-        tell_late_results(state)
         _open_request(state, setup.model.name, shown)
         try:
             if setup.reporter is not None:
-                setup.reporter.on_think_start(state)
+                told(setup.reporter.on_think_start, state)
             request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
             token = current_calls.set((*current_calls.get(), (state, None)))
             try:
@@ -52,7 +51,7 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
             raise
         state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, reply))
         if setup.reporter is not None:
-            setup.reporter.on_reply(state, reply)
+            _report(setup.reporter, state, reply)
         if reply.cut_off and all(is_blank(block) for block in reply.blocks):
             cut_off = CutOffError(
                 f"{reply.model or setup.model.name} reached its output limit before any text or tool call;"
@@ -61,6 +60,14 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
             record_error(state, cut_off, "think")
             raise cut_off
     return reply
+
+
+def _report(reporter: Reporter, state: State, reply: Reply) -> None:
+    try:
+        told(reporter.on_reply, state, reply)
+    except BaseException as error:
+        record_error(state, error, "think")
+        raise
 
 
 async def respond(setup: Setup, state: State, request: Request, reporter: Reporter | None) -> Reply:
@@ -124,22 +131,37 @@ def _refuse_in_turn(snap: Snapshot) -> None:
 
 
 def _open_request(state: State, model: str, shown: tuple[str, ...] | None) -> None:
-    def make(snap: Snapshot, at: datetime) -> Entry:
-        _refuse_in_turn(snap)
-        return ModelRequestEntry(snap.length, snap.turn + 1, at, model, shown)
-
     if state.snapshot_now().request_open:  # nobody waits for it any more: its process or task is gone
         take_request_back(state, "Aborted: the request was left without a reply")
-    state.commit(make)
+    known = 0
+
+    def make(snap: Snapshot, at: datetime) -> Entry | None:
+        _refuse_in_turn(snap)
+        if len(snap.late) > known:  # one came in between: the request would pass it over
+            return None
+        return ModelRequestEntry(snap.length, snap.turn + 1, at, model, shown)
+
+    while True:
+        known = tell_late_results(state, known)
+        if state.commit(make) is not None:
+            return
 
 
-def tell_late_results(state: State) -> None:
-    """Tell the model, by notices, of results that came after their calls were closed."""
+def tell_late_results(state: State, known: int) -> int:
+    """Tell the model, by notices, of results that came after their calls were closed; of all but the first *known*.
+
+    Returns:
+        How many it has been told of, or needn't be, since the call is no longer among the messages.
+    """
     snap = state.snapshot_now()
-    for entry in snap.late:
+    for entry in snap.late[known:]:
         if any(call.id == entry.call.id for message in snap.messages for call in message.tool_calls):
-            notice = Message.notice(_late_text(entry))
-            state.commit(lambda snap, at, notice=notice: MessageEntry(snap.length, snap.turn, at, notice))  # type: ignore[misc]  # a bound default
+            _tell(state, Message.notice(_late_text(entry)))
+    return len(snap.late)
+
+
+def _tell(state: State, notice: Message) -> None:
+    state.commit(lambda snap, at: MessageEntry(snap.length, snap.turn, at, notice))
 
 
 def _late_text(entry: ToolResultEntry) -> str:

@@ -18,7 +18,7 @@ from ..state import State, close_call, close_pending, current_calls
 from ..tools import Ending, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._keeper import barrier
-from ._setup import Setup, how_closed, record_error, refuse_finished
+from ._setup import Setup, how_closed, is_recorded, record_error, refuse_finished, told
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -35,14 +35,16 @@ async def use_tools(setup: Setup, state: State) -> None:
     """Run the pending calls, each once."""
     with state.acting("use_tools"):
         refuse_finished(state, "use_tools")
-        planned = _plan(setup, state)
+        start = state.snapshot_now().length
         try:
+            planned = _plan(setup, state)
             if planned:
                 await barrier(state)
             await _run_all(setup, state, planned)
         except BaseException as error:
-            if is_interrupt(error):
+            if not is_recorded(state, start, error):
                 record_error(state, error, "use_tools")
+            if is_interrupt(error):
                 close_pending(state, *how_closed(error))
             raise
 
@@ -71,7 +73,7 @@ def _plan(setup: Setup, state: State) -> list[_Planned]:
             wrong = Ending((TextBlock(str(error)),), ToolOutcome.INPUT_ERROR, None, error)
             _record(state, call, wrong)
             if setup.reporter is not None:
-                setup.reporter.on_tool_end(state, call, wrong.content, wrong.outcome)
+                told(setup.reporter.on_tool_end, state, call, wrong.content, wrong.outcome)
     return planned
 
 
@@ -145,7 +147,7 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
 async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
     call, tool = one.call, one.tool
     if setup.reporter is not None:
-        setup.reporter.on_tool_start(state, call)
+        told(setup.reporter.on_tool_start, state, call)
     context = ToolContext(
         state, setup.agent, call, lambda blocks, how, error: _record_late(state, call, Ending(blocks, how, None, error))
     )
@@ -160,7 +162,7 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
         current_calls.reset(token)
     _record(state, call, ending)
     if setup.reporter is not None:
-        setup.reporter.on_tool_end(state, call, ending.content, ending.outcome)
+        told(setup.reporter.on_tool_end, state, call, ending.content, ending.outcome)
 
 
 def _record_failure(state: State, call: ToolCall, error: BaseException) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 from weakref import WeakValueDictionary
 
-import trio
-
 from .._contracts import Store
 from ._folder import store_errors
+from ._lease import Lease
 from ._listing import listed_states
 from ._log import StateLog
 from ._rules import check_after, check_entries, checked_id, page
@@ -124,16 +124,8 @@ class FileStore(Store):
             RunningElsewhereError: somebody else holds it.
             StoreError: the file can't be opened.
         """
-        return self._lease(self._log(state_id))
-
-    @asynccontextmanager
-    @trio.lowlevel.enable_ki_protection  # Ctrl+C can't get in between taking it and the try.
-    async def _lease(self, log: StateLog) -> AsyncIterator[None]:
-        await in_thread(log.take_lease)
-        try:
-            yield
-        finally:
-            log.end_lease()
+        log = self._log(state_id)
+        return Lease(partial(in_thread, log.take_lease), log.end_lease)
 
     def _log(self, state_id: str) -> StateLog:
         """Return the one log of this id."""

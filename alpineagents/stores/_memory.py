@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from typing import final
 
 import attrs
 import trio
 
 from .._contracts import Store
+from ._lease import Lease
 from ._rules import (
     Listed,
     check_after,
@@ -115,17 +117,12 @@ class MemoryStore(Store):
         Raises (when entered):
             RunningElsewhereError: somebody else holds it.
         """
-        return self._lease(checked_id(state_id))
+        checked_id(state_id)
+        return Lease(partial(self._take, state_id), partial(self._leased.discard, state_id))
 
-    @asynccontextmanager
-    @trio.lowlevel.enable_ki_protection  # Ctrl+C can't get in between taking it and the try.
-    async def _lease(self, state_id: str) -> AsyncIterator[None]:
+    async def _take(self, state_id: str) -> None:
         await trio.lowlevel.checkpoint()
         with self._lock:
             if state_id in self._leased:
                 raise running_elsewhere(state_id, self)
             self._leased.add(state_id)
-        try:
-            yield
-        finally:
-            self._leased.discard(state_id)

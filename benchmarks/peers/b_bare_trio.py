@@ -9,9 +9,10 @@ from common import THINK, TURNS, WARM_TURNS, Measured, arguments
 
 async def main() -> None:
     workload, size, mode = arguments()
-    add, slow = bare_trio.add, bare_trio.slow
-    if mode == "sync":
-        add, slow = bare_trio.in_thread(bare_trio.add_sync), bare_trio.in_thread(bare_trio.slow_sync)
+    if mode == "async":
+        add, slow = bare_trio.ASYNC
+    else:
+        add, slow = bare_trio.SYNC
     await bare_trio.agent(WARM_TURNS, 1, 0, add)
     if workload == "W1":
         with Measured():

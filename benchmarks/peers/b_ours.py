@@ -38,9 +38,9 @@ async def main() -> None:
             await one.run(state)
         assert state.turn == size + 1
     elif workload == "W2":
-        one, states = agent(TURNS, delay=THINK), []
+        one = agent(TURNS, delay=THINK)
         with Measured(agents=size):
-            states.extend(ours.conversation() for _ in range(size))
+            states = [ours.conversation() for _ in range(size)]
             async with trio.open_nursery() as nursery:
                 for state in states:
                     nursery.start_soon(one.run, state)

@@ -537,6 +537,24 @@ async def test_a_plain_with_that_would_block_trio_says_async_with():
         assert data == {}
 
 
+async def test_a_plain_with_behind_the_plain_with_of_another_task_says_async_with_too():
+    """That code isn't inside the edit: it only came while a task that holds it awaits something."""
+    state = State()
+
+    async def hold(task_status=trio.TASK_STATUS_IGNORED) -> None:
+        with state.edit_extra_data():
+            task_status.started()
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold)
+
+        with pytest.raises(RuntimeError, match="async with"), state.edit_extra_data():
+            pass
+
+        nursery.cancel_scope.cancel()
+
+
 def while_held(state: State, work: Callable[[], object]) -> None:
     """Do *work* while another thread edits; it lets go when work is done, or after a while."""
     entered, leave = threading.Event(), threading.Event()

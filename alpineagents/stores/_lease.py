@@ -1,0 +1,30 @@
+"""The block that holds a State."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import final
+
+import trio
+
+
+@final
+class Lease(AbstractAsyncContextManager[None]):
+    """Takes a lease and ends it. It may be left in another trio run than it was entered in.
+
+    A class, since a generator would be closed, and the lease lost, with the trio run that it was entered in.
+    """
+
+    __slots__ = ("_end", "_take")
+
+    def __init__(self, take: Callable[[], Awaitable[None]], end: Callable[[], None]) -> None:
+        self._take = take
+        self._end = end
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aenter__(self) -> None:
+        await self._take()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
