@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -48,10 +49,10 @@ class Cost(NamedTuple):
 
 def once(code: str) -> Cost:
     """Run *code* in a fresh process."""
-    before, start = os.times(), perf_counter()
+    before, start = getrusage(RUSAGE_CHILDREN), perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
-    wall, after = perf_counter() - start, os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    wall, after = perf_counter() - start, getrusage(RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(wall * 1e3, cpu * 1e3)
 
 

@@ -152,16 +152,16 @@ def _structured(fields: Any, cls: type, what: str) -> Any:
         try:
             return _converter(careful=True).structure(fields, cls)
         except Exception as error:  # noqa: BLE001  # damage of any kind
-            raise ValueError(
-                f"not {what}: {'; '.join(cattrs.transform_error(error, format_exception=_reason))}"
-            ) from None
+            reasons = cattrs.transform_error(error, format_exception=_reason)
+            raise ValueError(f"not {what}: {'; '.join(reasons)}") from None
 
 
 def _reason(error: BaseException, cls: type | None) -> str:
     """What is wrong with one part; cattrs adds the path to it."""
     if isinstance(error, KeyError):
         return f"{error} is missing"
-    return f"{error:.300}" if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: {error!s:.300}"
+    kind = "" if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: "
+    return f"{kind}{error!s:.300}"
 
 
 def _dumps(fields: Fields) -> bytes:
@@ -261,14 +261,7 @@ def _is_tuple(hint: Any) -> bool:
 
 def _tuple_hook(hint: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
     """Tuples are lists: text and objects, which can be iterated too, are not taken for one."""
-    item = get_args(hint)[0]
-    if converter.detailed_validation:
-        structure = homogenous_tuple_structure_factory(hint, converter)
-    else:
-        read = converter.get_structure_hook(item)
-
-        def structure(values: Any, _: Any) -> Any:
-            return tuple([read(value, item) for value in values])
+    structure = homogenous_tuple_structure_factory(hint, converter)
 
     def structure_list(values: Any, _: Any) -> Any:
         if type(values) is not list:
@@ -323,6 +316,10 @@ def _decimal(text: object, _: object) -> Decimal:
     return number
 
 
+def _outcome(text: object, _: object) -> entries.ToolOutcome:
+    return entries.ToolOutcome(text)  # type: ignore[arg-type]  # ValueError for what is none
+
+
 _CHECKS: Final[dict[type, Callable[[Any, Any], Any]]] = {
     str: _str,
     int: _int,
@@ -330,4 +327,5 @@ _CHECKS: Final[dict[type, Callable[[Any, Any], Any]]] = {
     bytes: _bytes,
     datetime: _time,
     Decimal: _decimal,
+    entries.ToolOutcome: _outcome,
 }

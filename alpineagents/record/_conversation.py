@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final, final
+from typing import Final, assert_never, final
 
 from .._errors import IllegalEntryError
 from ._blocks import Block, TextBlock, ToolCall, ToolResultBlock, is_blank
-from ._entries import ContextChange
+from ._entries import ContextChange, ContextChangeEntry, Entry, ModelReplyEntry
 from ._messages import Message
 
 CLEARED: Final = "(cleared to keep the context small; the history keeps the whole result)"
@@ -64,6 +64,15 @@ def first_fault(messages: Iterable[Message]) -> str | None:
     return checker.fault_at_end()
 
 
+def call_ids_of(entry: Entry) -> list[str]:
+    """Return the ids of the calls that an entry brings."""
+    if type(entry) is ModelReplyEntry:
+        return [call.id for call in entry.content.tool_calls]
+    if type(entry) is ContextChangeEntry:
+        return [call.id for message in entry.content.messages for call in message.tool_calls]
+    return []
+
+
 def fault_in_saying(message: Message) -> str | None:
     """Return why neither a person nor the code can have said this, or ``None``."""
     if message.role != "user":
@@ -77,12 +86,25 @@ def fault_in_saying(message: Message) -> str | None:
     return None if readable else "a message needs text or an image: Message.user('Find the bug')"
 
 
-def compacted(messages: Sequence[Message], change: ContextChange) -> list[Message]:
-    """Return the first message from the person, the summary, and what the summary doesn't cover.
+def rewritten(messages: Sequence[Message], change: ContextChange) -> list[Message]:
+    """Return what a compact or clear_tool_results makes of *messages*.
 
     Raises:
-        IllegalEntryError: the summary is blank, or can't cover so many messages.
+        IllegalEntryError: *change* doesn't fit them.
     """
+    match change.kind:
+        case "compact":
+            return _compacted(messages, change)
+        case "clear_tool_results":
+            return _cleared(messages, change.cleared)
+        case "import" | "restore":
+            raise AssertionError("these don't rewrite messages")
+        case _:
+            assert_never(change.kind)
+
+
+def _compacted(messages: Sequence[Message], change: ContextChange) -> list[Message]:
+    """Return the first message from the person, the summary, and what the summary doesn't cover."""
     covers = len(messages) if change.covers is None else change.covers
     if not 0 <= covers <= len(messages):
         raise IllegalEntryError(f"the summary covers {covers} messages, but there are {len(messages)}")
@@ -103,12 +125,8 @@ def clearable(messages: Sequence[Message], keep_last: int) -> tuple[str, ...]:
     return tuple(ids[: len(ids) - keep_last] if keep_last < len(ids) else ())
 
 
-def cleared(messages: Sequence[Message], call_ids: tuple[str, ...]) -> list[Message]:
-    """Return *messages* with the results of these calls replaced by a line that says so.
-
-    Raises:
-        IllegalEntryError: one of the calls has no result here.
-    """
+def _cleared(messages: Sequence[Message], call_ids: tuple[str, ...]) -> list[Message]:
+    """Return *messages* with the results of these calls replaced by a line that says so."""
     left = set(call_ids)
 
     def clear(block: Block) -> Block:

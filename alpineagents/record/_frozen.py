@@ -150,7 +150,7 @@ def _freeze(value: Any, depth: int, place: int = 0) -> Json:
     """*place* is made of _IN_CLASS, _IN_SET_FIELD and _IN_PYDANTIC: what is allowed besides JSON depends on it."""
     cls = type(value)
     if cls is str:
-        return value if value.isascii() else _joined(value)  # type: ignore[no-any-return]  # a str
+        return value if value.isascii() else _joined(value)
     if cls is int:
         if not -_TOO_LONG < value < _TOO_LONG:
             raise _UnfitError("an integer of more than 4300 digits; use text, such as hex(x)", ValueError)
@@ -299,8 +299,8 @@ def _says_set(hint: object) -> bool:
         return re.search(r"\b(set|frozenset|Set|FrozenSet|AbstractSet)\b", hint) is not None
     if isinstance(hint, typing.NewType):
         return _says_set(hint.__supertype__)
-    if hasattr(hint, "__value__"):  # type Tags = set[str]
-        return _says_set(hint.__value__)
+    if (aliased := getattr(hint, "__value__", None)) is not None:  # type Tags = set[str]
+        return _says_set(aliased)
     origin = typing.get_origin(hint) or hint
     if isinstance(origin, type) and issubclass(origin, Set):
         return True

@@ -14,7 +14,7 @@ from typing import Final, assert_never, final
 
 from .._errors import IllegalEntryError
 from ._blocks import ToolCall, ToolResultBlock
-from ._conversation import cleared, compacted, fault_in_saying, first_fault
+from ._conversation import call_ids_of, fault_in_saying, first_fault, rewritten
 from ._entries import (
     AgentInfo,
     ContextChange,
@@ -146,7 +146,7 @@ class Snapshot:
         """Whether the history has a call of this id."""
         position = self._call_ids.get(call_id, self.length)
         # A commit that was interrupted may have left an id behind: believe the entry.
-        return position < self.length and call_id in _call_ids_of(self._entries[position])
+        return position < self.length and call_id in call_ids_of(self._entries[position])
 
     def holds(self, entry: MessageEntry) -> bool:
         """Whether this message still waits to go into ``messages``."""
@@ -196,14 +196,6 @@ class Snapshot:
         return new
 
 
-def _call_ids_of(entry: Entry) -> list[str]:
-    if type(entry) is ModelReplyEntry:
-        return [call.id for call in entry.content.tool_calls]
-    if type(entry) is ContextChangeEntry:
-        return [call.id for message in entry.content.messages for call in message.tool_calls]
-    return []
-
-
 def replay(entries: Iterable[Entry]) -> Snapshot:
     """Fold *entries* from the start.
 
@@ -212,19 +204,13 @@ def replay(entries: Iterable[Entry]) -> Snapshot:
     """
     entries = list(entries)
     # The moments that are gone back to are kept: replayed anew for each restore, a few dozen of them would never end.
-    kept: dict[int | None, Snapshot | None] = {
-        entry.content.restored_to: None
-        for entry in entries
-        if type(entry) is ContextChangeEntry and entry.content.kind == "restore"
-    }
+    wanted = {entry.content.restored_to for entry in entries if type(entry) is ContextChangeEntry}
+    kept: dict[int | None, Snapshot] = {}
     snapshot = Snapshot()
     for entry in entries:
-        restored = None
-        if kept:
-            if snapshot.length in kept:
-                kept[snapshot.length] = snapshot
-            if type(entry) is ContextChangeEntry:
-                restored = kept.get(entry.content.restored_to)
+        if snapshot.length in wanted:
+            kept[snapshot.length] = snapshot
+        restored = kept.get(entry.content.restored_to) if type(entry) is ContextChangeEntry else None
         snapshot = fold(snapshot, entry, restored=restored)
     return snapshot
 
@@ -285,7 +271,7 @@ def _apply(new: Snapshot, entry: Entry) -> None:
             _take_result(new, entry)
         case MessageEntry():
             if fault := fault_in_saying(entry.content):
-                raise IllegalEntryError(f"{fault}")
+                raise IllegalEntryError(fault)
             if new.request_open or new.calls:
                 new.waiting = grown(new.waiting, new.waiting_length, entry)
                 new.waiting_length += 1
@@ -350,7 +336,7 @@ def _take_reply(new: Snapshot, entry: ModelReplyEntry) -> None:
         raise IllegalEntryError("reply without a request")
     reply = entry.content
     calls = reply.tool_calls
-    if len(calls) != len(reply.blocks) and any([type(block) is ToolResultBlock for block in reply.blocks]):
+    if len(calls) != len(reply.blocks) and any(type(block) is ToolResultBlock for block in reply.blocks):
         raise IllegalEntryError("a reply holds tool calls, not their results")
     ids = frozenset([call.id for call in calls]) if calls else _NO_IDS
     if len(ids) != len(calls):
@@ -420,16 +406,12 @@ def _change_context(
         return _import(new, change, seq)
     if new.request_open or new.calls:
         raise IllegalEntryError(f"{change.kind} while calls are pending or a request is open")
+    if change.kind == "restore":
+        return _restore(old, change, restored)
     new.usage += change.usage
-    match change.kind:
-        case "compact":
-            _rewrite(new, compacted(old.messages, change))
-        case "clear_tool_results":
-            _rewrite(new, cleared(old.messages, change.cleared))
-        case "restore":
-            return _restore(old, change, restored)
-        case _:
-            assert_never(change.kind)
+    new._messages = rewritten(old.messages, change)
+    new._messages_length = len(new._messages)
+    new.context_tokens, new.context_tokens_messages = None, 0
     return new
 
 
@@ -437,17 +419,12 @@ def _import(new: Snapshot, change: ContextChange, seq: int) -> Snapshot:
     if seq != 0:
         raise IllegalEntryError("messages can only be imported at the start of a history")
     if fault := first_fault(change.messages):
-        raise IllegalEntryError(f"{fault}")
+        raise IllegalEntryError(fault)
     for message in change.messages:
         _add(new, message)
         for call in message.tool_calls:
             new._call_ids[call.id] = seq
     return new
-
-
-def _rewrite(new: Snapshot, messages: list[Message]) -> None:
-    new._messages, new._messages_length = messages, len(messages)
-    new.context_tokens, new.context_tokens_messages = None, 0
 
 
 def _restore(old: Snapshot, change: ContextChange, restored: Snapshot | None) -> Snapshot:

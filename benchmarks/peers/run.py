@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -29,8 +30,9 @@ from machine import describe  # noqa: E402  # from the folder above
 
 LONGEST: Final = 150
 """Seconds after which a case is given up."""
-ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""With bytecode files, which an installed package has."""
+LEFT_OUT: Final = {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH"}
+"""So that there are bytecode files, as an installed package has, and no library but that of the environment."""
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
 
 
 class Side(NamedTuple):
@@ -108,10 +110,10 @@ def cases(workloads: list[str], agents: list[int], quick: bool) -> list[Case]:
 
 def timed(python: str, code: str) -> dict[str, float]:
     """Return the seconds that a fresh process takes for *code*."""
-    before, start = os.times(), perf_counter()
-    subprocess.run([python, "-c", code], check=True, env=ENVIRONMENT)
-    seconds, after = perf_counter() - start, os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    before, start = getrusage(RUSAGE_CHILDREN), perf_counter()
+    subprocess.run([python, "-P", "-c", code], check=True, env=ENVIRONMENT)
+    seconds, after = perf_counter() - start, getrusage(RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"seconds": seconds, "cpu": cpu}
 
 

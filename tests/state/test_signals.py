@@ -355,7 +355,7 @@ print(n)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_thousands_of_ctrl_c_at_random_moments_leave_the_state_whole_and_no_lock_held(seed):
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(seed), "4"],
+        [sys.executable, "-c", INTERRUPTED, str(seed), "3"],
         cwd=ROOT,
         capture_output=True,
         text=True,
