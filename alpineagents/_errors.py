@@ -146,4 +146,4 @@ class ResumeWarning(UserWarning):
 
     def __init__(self, message: str, changes: Mapping[str, tuple[object, object]]) -> None:
         super().__init__(message)
-        self.changes = dict(changes)
+        self.changes: dict[str, tuple[object, object]] = dict(changes)

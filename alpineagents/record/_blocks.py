@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, final, get_args
 
 import attrs
 
-from ._frozen import FrozenDict, Json, freeze, freeze_dict
+from ._frozen import FrozenDict, Json, freeze, freeze_dict, joined, joined_or_none
 from ._value import Value
 
 
@@ -164,12 +164,12 @@ class ToolCall(Value):
         TypeError: *args* holds something that isn't JSON.
     """
 
-    id: str
+    id: str = attrs.field(converter=joined)
     """Unique within the State."""
-    name: str
+    name: str = attrs.field(converter=joined)
     args: FrozenDict | None = attrs.field(converter=_freeze_args)
     """The arguments, a read-only dict; ``None`` where the model's JSON was malformed or cut off."""
-    raw_args: str | None = None
+    raw_args: str | None = attrs.field(default=None, converter=joined_or_none)
     """The model's text where *args* is ``None``."""
 
 
@@ -209,7 +209,7 @@ class ThinkingBlock(Value):
     """A model's reasoning. It goes back to the provider that wrote it, unchanged, and to no other."""
 
     text: str = attrs.field(converter=clean_text)
-    signature: str | None = None
+    signature: str | None = attrs.field(default=None, converter=joined_or_none)
     provider: str | None = None
     raw: Json = attrs.field(default=None, converter=_freeze_raw)
     """The provider's own block, where it has more than text and signature."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, TypeAlias, final
 import attrs
 
 from ._blocks import ResultBlock, ToolCall
-from ._frozen import FrozenDict, Json, freeze, freeze_dict
+from ._frozen import FrozenDict, Json, freeze, freeze_dict, joined, joined_or_none
 from ._messages import NO_USAGE, Message, Reply, Usage
 from ._value import Value
 
@@ -53,6 +53,10 @@ def _freeze_data(data: object) -> FrozenDict:
     return freeze_dict(data, "data")
 
 
+def _names_or_none(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple([joined(name) for name in names])
+
+
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
@@ -62,7 +66,7 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 class StoppedByUntil(Value):
     """A loop's ``until`` function was true."""
 
-    name: str
+    name: str = attrs.field(converter=joined)
     """The function's name."""
 
 
@@ -88,7 +92,7 @@ class StoppedByPermission(Value):
     """A permission refused a call and stopped the run."""
 
     call: ToolCall
-    permission: str
+    permission: str = attrs.field(converter=joined)
     """The permission's ``repr``."""
 
 
@@ -113,7 +117,7 @@ Stopped: TypeAlias = StoppedByUntil | StoppedByLimit | StoppedByFinish | Stopped
 class Exchange(Value):
     """A side question and its answer, in JSON form."""
 
-    question: str
+    question: str = attrs.field(converter=joined)
     answer: Json = attrs.field(converter=_freeze_answer)
 
 
@@ -125,7 +129,7 @@ class ContextChange(Value):
     kind: Literal["import", "compact", "clear_tool_results", "restore"]
     messages: tuple[Message, ...] = ()
     """``import``: the messages the State began with."""
-    summary: str | None = None
+    summary: str | None = attrs.field(default=None, converter=joined_or_none)
     """``compact``: what stands for the messages taken out."""
     covers: int | None = None
     """``compact``: how many messages the summary covers; those behind them stay."""
@@ -144,9 +148,9 @@ class ContextChange(Value):
 class ModelEvent(Value):
     """Something a model adapter reported."""
 
-    kind: str
+    kind: str = attrs.field(converter=joined)
     """``retry``, ``fallback``, ``rate_limited``, or the adapter's own word."""
-    text: str = ""
+    text: str = attrs.field(default="", converter=joined)
     data: FrozenDict = attrs.field(factory=FrozenDict, converter=_freeze_data)
 
 
@@ -155,8 +159,8 @@ class ModelEvent(Value):
 class AgentInfo(Value):
     """Which Agent a run had."""
 
-    name: str | None = None
-    model: str = ""
+    name: str | None = attrs.field(default=None, converter=joined_or_none)
+    model: str = attrs.field(default="", converter=joined)
     """``provider/name``"""
     system_sha256: str | None = None
     """Hex digest of the system prompt; ``None`` without one."""
@@ -195,9 +199,9 @@ class ModelRequestEntry(EntryBase):
     """``think`` sends a request."""
 
     kind: ClassVar[Literal["model_request"]] = "model_request"
-    content: str
+    content: str = attrs.field(converter=joined)
     """The model's name."""
-    tools: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = attrs.field(default=None, converter=_names_or_none)
     """Names of the tools shown; ``None`` = all."""
 
 
@@ -235,7 +239,7 @@ class ToolResultEntry(EntryBase):
     """Ids of the States of the subagents that the call started."""
     usage: Usage = NO_USAGE
     """Of those subagents, what no earlier entry counted."""
-    decided_by: str | None = None
+    decided_by: str | None = attrs.field(default=None, converter=joined_or_none)
     """``repr`` of the permission that decided."""
     late: bool = False
     """It came after the call had been closed; the model isn't sent it as the call's result."""
@@ -309,7 +313,7 @@ class ErrorEntry(EntryBase):
     """An exception was raised, such as ``"TimeoutError: took too long"``."""
 
     kind: ClassVar[Literal["error"]] = "error"
-    content: str
+    content: str = attrs.field(converter=joined)
     action: Literal["think", "use_tools", "ask", "compact", "run"] = "run"
     """What was under way. One of ``think`` takes the open request back."""
     call: ToolCall | None = None

@@ -18,7 +18,7 @@ from enum import Enum
 from functools import lru_cache
 from math import isfinite
 from pathlib import PurePath
-from typing import Any, NoReturn, SupportsIndex, TypeAlias, final
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeAlias, final
 from uuid import UUID
 
 import attrs
@@ -28,6 +28,8 @@ MAX_DEPTH = 200
 
 _TOO_LONG = 10**4300
 """The first integer that Python refuses to turn into text, and text into it."""
+
+_TOO_MANY_BITS = _TOO_LONG.bit_length()
 
 
 def _refuse(what: str, copy: str) -> Callable[..., NoReturn]:
@@ -52,8 +54,9 @@ class FrozenDict(dict[str, Any]):
     def __reduce__(self) -> tuple[Callable[[Any], Json], tuple[dict[str, Any]]]:
         return freeze, (dict(self),)
 
-    __setitem__ = __delitem__ = __ior__ = _refuse("dict", "x = dict(x)")
-    clear = pop = popitem = setdefault = update = _refuse("dict", "x = dict(x)")
+    if not TYPE_CHECKING:  # to a type checker they are those of dict
+        __setitem__ = __delitem__ = __ior__ = _refuse("dict", "x = dict(x)")
+        clear = pop = popitem = setdefault = update = _refuse("dict", "x = dict(x)")
 
 
 @final
@@ -71,8 +74,9 @@ class FrozenList(list[Any]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[[Any], Json], tuple[list[Any]]]:
         return freeze, (list(self),)
 
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse("list", "x = list(x)")
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse("list", "x = list(x)")
+    if not TYPE_CHECKING:  # to a type checker they are those of list
+        __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse("list", "x = list(x)")
+        append = clear = extend = insert = pop = remove = reverse = sort = _refuse("list", "x = list(x)")
 
 
 Json: TypeAlias = bool | int | float | str | FrozenDict | FrozenList | None
@@ -150,9 +154,9 @@ def _freeze(value: Any, depth: int, place: int = 0) -> Json:
     """*place* is made of _IN_CLASS, _IN_SET_FIELD and _IN_PYDANTIC: what is allowed besides JSON depends on it."""
     cls = type(value)
     if cls is str:
-        return value if value.isascii() else _joined(value)
+        return value if value.isascii() else joined(value)
     if cls is int:
-        if not -_TOO_LONG < value < _TOO_LONG:
+        if value.bit_length() >= _TOO_MANY_BITS and abs(value) >= _TOO_LONG:
             raise _UnfitError("an integer of more than 4300 digits; use text, such as hex(x)", ValueError)
         return value  # type: ignore[no-any-return]  # an int
     if value is None or cls is bool:
@@ -175,8 +179,12 @@ def _freeze(value: Any, depth: int, place: int = 0) -> Json:
 _IN_CLASS, _IN_SET_FIELD, _IN_PYDANTIC = 1, 2, 4
 
 
-def _joined(text: str) -> str:
+def joined(text: str) -> str:
     """Return *text* as it comes back from JSON: two surrogates that make a pair are the one character they mean."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be str, not {type(text).__name__}: {_short(text)}")
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -184,13 +192,27 @@ def _joined(text: str) -> str:
     return text
 
 
+def joined_or_none(text: str | None) -> str | None:
+    """The same, for text that may be left out."""
+    return None if text is None else joined(text)
+
+
 def _check_depth(value: FrozenDict | FrozenList, depth: int) -> None:
     """Raise where what is frozen already would be nested too deep at *depth*."""
-    if depth >= MAX_DEPTH:
+    if depth + _levels(value, {}) > MAX_DEPTH:
         raise _UnfitError(f"nested more than {MAX_DEPTH} deep", ValueError)
-    for item in value.values() if type(value) is FrozenDict else value:
-        if type(item) is FrozenDict or type(item) is FrozenList:
-            _check_depth(item, depth + 1)
+
+
+def _levels(value: FrozenDict | FrozenList, known: dict[int, int]) -> int:
+    """How many levels of nesting *value* has, itself included; what it holds twice is looked at once."""
+    levels = known.get(id(value))
+    if levels is None:
+        levels = 1
+        for item in value.values() if type(value) is FrozenDict else value:
+            if type(item) is FrozenDict or type(item) is FrozenList:
+                levels = max(levels, 1 + _levels(item, known))
+        known[id(value)] = levels
+    return levels
 
 
 def _freeze_items(value: dict[Any, Any], depth: int, place: int) -> dict[str, Json]:
@@ -203,7 +225,7 @@ def _freeze_items(value: dict[Any, Any], depth: int, place: int) -> dict[str, Js
                 raise _UnfitError(f"key {_short(key)} is {type(key).__name__}, not str; write str(key)")
             key = str.__str__(key)
         if not key.isascii():
-            key = _joined(key)
+            key = joined(key)
         try:
             frozen[key] = _freeze(item, depth + 1, place)
         except _UnfitError as unfit:
@@ -348,7 +370,7 @@ def _short(value: object) -> str:
 def _freeze_pydantic(value: Any, cls: Any, depth: int) -> Json:
     places = _pydantic_places(cls)
     if places is None:
-        return _freeze(value.model_dump(mode="json"), depth)
+        return _freeze(value.model_dump(), depth, _IN_CLASS | _IN_SET_FIELD | _IN_PYDANTIC)
     if getattr(cls, "__pydantic_root_model__", False):
         return _freeze(value.root, depth, places["root"])
     extra = dict.fromkeys(value.model_extra or (), _IN_CLASS | _IN_PYDANTIC)

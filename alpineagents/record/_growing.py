@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Generic, TypeVar, final, overload
+from typing import ClassVar, Generic, TypeVar, final, overload
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -60,7 +60,7 @@ class Prefix(Sequence[T_co], Generic[T_co]):
             return NotImplemented
         return len(other) == self._length and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # equal to lists, which have no hash
 
     def __repr__(self) -> str:
         return repr(self._items[: self._length])

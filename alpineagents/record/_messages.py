@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias, final
 import attrs
 
 from ._blocks import Block, File, Image, TextBlock, ToolCall, as_blocks, clean_text
-from ._frozen import FrozenDict, freeze_dict
+from ._frozen import FrozenDict, freeze_dict, joined, joined_or_none
 from ._value import Value
 
 Role: TypeAlias = Literal["user", "assistant", "tool"]
@@ -187,9 +187,9 @@ class Reply(Value):
     """What a model answered."""
 
     blocks: tuple[Block, ...] = attrs.field(converter=as_blocks)
-    model: str = ""
+    model: str = attrs.field(default="", converter=joined)
     """The model's name as the provider reported it."""
-    stop_reason: str | None = None
+    stop_reason: str | None = attrs.field(default=None, converter=joined_or_none)
     """Why it ended, in the provider's own word."""
     usage: Usage = NO_USAGE
     cut_off: bool = False

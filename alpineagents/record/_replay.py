@@ -80,7 +80,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self.length = 0
+        self.length: int = 0
         self._messages: list[Message] = []
         self._messages_length = 0
         self._call_ids: dict[str, int] = {}
@@ -92,18 +92,18 @@ class Snapshot:
         self._results_length = 0
         self.waiting: list[MessageEntry] = []
         """Messages that wait for a reply or for results, and their number in waiting_length."""
-        self.waiting_length = 0
-        self.request_open = False
+        self.waiting_length: int = 0
+        self.request_open: bool = False
         self.shown_tools: tuple[str, ...] | None = None
         """Names of the tools that the last request showed; None = all."""
-        self.turn = 0
+        self.turn: int = 0
         self.answer: Json = None
         self._text_answer: str | None = None
         self._finish_answer: object = _UNSET
-        self.finished = False
+        self.finished: bool = False
         self.stopped: Stopped | None = None
         self.usage: Usage = NO_USAGE
-        self.extra_data = FrozenDict()
+        self.extra_data: FrozenDict = FrozenDict()
         self.created_at: datetime | None = None
         self.updated_at: datetime | None = None
         self.parent_id: str | None = None
@@ -113,7 +113,7 @@ class Snapshot:
         """Results that came late and that the model hasn't been told of."""
         self.context_tokens: int | None = None
         """Tokens of the conversation up to the last reply, as its provider counted them; None where unknown."""
-        self.context_tokens_messages = 0
+        self.context_tokens_messages: int = 0
         """How many of the messages that count covers."""
 
     @property

@@ -141,7 +141,8 @@ def _name(fn: object) -> str:
 async def _default_body(agent: Any, state: State) -> None:
     await compact_if_full(agent, state)
     await agent.think(state)
-    await agent.use_tools(state)
+    if not state.finished:  # somebody may have finished it while the model was waited on
+        await agent.use_tools(state)
 
 
 default_loop: Final = Loop(_default_body, (waiting_for_user,), 50)

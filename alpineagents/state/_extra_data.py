@@ -44,12 +44,12 @@ class ExtraDataEdit(Holder):
         try:
             self._thread = threading.get_ident()
             if not turns.take_nowait(self):
-                self._refuse_to_wait_for_this_thread(turns)
                 if runs_event_loop():
                     raise RuntimeError(
                         "another edit of extra_data is open, and waiting for it here would block this thread's event"
                         " loop; write: async with state.edit_extra_data() as data:"
                     )
+                self._refuse_to_wait_for_this_thread(turns)
                 turns.take_blocking(self)
             return self._begin()
         except BaseException:  # Ctrl+C, in a plain script, can come anywhere in here

@@ -58,9 +58,9 @@ class Recorder(Values):
         self._saving: Saving | None = None
         self.store: Saver | None = None
         """Where this State is saved; None until a run or ``store.load`` sets it."""
-        self.saved = 0
+        self.saved: int = 0
         """How many entries that store is known to hold."""
-        self.loaded = False
+        self.loaded: bool = False
         """Whether a store loaded it and no run followed yet."""
 
     # Commits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import final
+from typing import ClassVar, final
 
 from ..record._blocks import ToolCall
 from ..record._entries import Entry, Stopped
@@ -113,7 +113,7 @@ class StateSnapshot(Values):
             return NotImplemented
         return self._snap is other._snap or self.history == other.history
 
-    __hash__ = None  # type: ignore[assignment]  # equality compares whole histories
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # equality compares whole histories
 
     def __repr__(self) -> str:
         return f"<StateSnapshot {self._id}: {self._snap.length} entries, turn {self._snap.turn}>"

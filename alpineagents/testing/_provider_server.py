@@ -94,9 +94,9 @@ class ProviderServer:
     ) -> None:
         self.requests: list[ReceivedRequest] = []
         """All that came, those that were refused too."""
-        self.connections = 0
+        self.connections: int = 0
         """Open now."""
-        self.accepted = 0
+        self.accepted: int = 0
         """Connections that were ever opened."""
         self._script = deque(script)
         self._api_key = api_key

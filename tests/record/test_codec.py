@@ -14,19 +14,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alpineagents import (
+    AgentInfo,
+    ContextChange,
+    ContextChangeEntry,
     ErrorEntry,
+    Exchange,
+    ExchangeEntry,
     ExtraDataEntry,
     Image,
     Message,
     MessageEntry,
+    ModelEvent,
+    ModelEventEntry,
     ModelReplyEntry,
     ModelRequestEntry,
+    RawBlock,
     Reply,
+    RunStartEntry,
     StateInfo,
     StopEntry,
     StoppedByBudget,
     StoppedByFinish,
+    StoppedByUntil,
     TextBlock,
+    ThinkingBlock,
     ToolCall,
     ToolOutcome,
     ToolResultEntry,
@@ -163,6 +174,31 @@ def test_lone_surrogates_in_args_ids_and_names_are_kept():
     entry = ToolResultEntry(1, 1, NOW, (TextBlock("x"),), call)
 
     assert decode_entry(encode_entry(entry)) == entry
+
+
+PAIR = "halves \ud83d\ude00 of one character"
+PAIRS = [
+    ErrorEntry(1, 0, NOW, PAIR),
+    ModelRequestEntry(1, 1, NOW, PAIR, (PAIR,)),
+    ModelEventEntry(1, 0, NOW, ModelEvent(PAIR, PAIR)),
+    ExchangeEntry(1, 0, NOW, "ask", Exchange(PAIR, PAIR)),
+    ContextChangeEntry(1, 0, NOW, ContextChange(kind="compact", summary=PAIR)),
+    ToolResultEntry(1, 1, NOW, (), ToolCall(PAIR, PAIR, {PAIR: PAIR}), decided_by=PAIR),
+    ToolResultEntry(1, 1, NOW, (), ToolCall("c", "f", None, PAIR)),
+    ModelReplyEntry(1, 1, NOW, Reply((ThinkingBlock("x", PAIR), RawBlock("p", PAIR)), PAIR, PAIR)),
+    RunStartEntry(1, 0, NOW, AgentInfo(name=PAIR, model=PAIR)),
+    StopEntry(1, 0, NOW, StoppedByUntil(PAIR)),
+    ExtraDataEntry(1, 0, NOW, freeze({PAIR: PAIR})),
+]
+
+
+@pytest.mark.parametrize("entry", PAIRS, ids=lambda entry: entry.kind)
+def test_halves_of_a_character_that_meet_in_a_text_are_the_same_live_and_loaded(entry):
+    """JSON can't tell two halves from the character: what is recorded has to be the one or the other from the start."""
+    raw = encode_entry(entry)
+
+    assert decode_entry(raw) == entry
+    assert encode_entry(decode_entry(raw)) == raw
 
 
 def test_the_deepest_value_that_is_frozen_can_be_saved_and_loaded():

@@ -302,6 +302,27 @@ def test_sets_in_a_pydantic_model_are_sorted_at_every_depth():
     assert frozen == {"own": in_order, "inner": {"tags": in_order}, "many": [in_order]}
 
 
+class Area(Outer):
+    @pydantic.computed_field
+    @property
+    def size(self) -> int:
+        return len(self.own)
+
+    @pydantic.field_serializer("many")
+    def shout(self, many: list[set[str]]) -> list[set[str]]:
+        return [{letter.upper() for letter in letters} for letters in many]
+
+
+def test_a_pydantic_model_that_says_how_it_is_written_keeps_its_word_and_its_sets_are_sorted_too():
+    letters = set("qwertyuiopasdfghjkl")
+
+    frozen = freeze(Area(own=letters, inner=Inner(tags=letters), many=[letters]))
+
+    in_order = sorted(letters)
+    assert (frozen["own"], frozen["inner"], frozen["size"]) == (in_order, {"tags": in_order}, len(letters))
+    assert frozen["many"] == [[letter.upper() for letter in in_order]]
+
+
 def test_a_pydantic_root_model_of_a_set_becomes_a_sorted_list():
     assert freeze(pydantic.RootModel[set[int]]({3, 1, 2})) == [1, 2, 3]
 
