@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import trio
+import trio.testing
 
 from alpineagents import Agent, Message, OpenAICompatible, State, tool
 from alpineagents.testing import ProviderServer, tool_call
@@ -44,6 +45,7 @@ async def test_a_run_cancelled_in_a_sleeping_tool_leaves_no_task_socket_or_call_
     state = State(messages=[Message.user("go")])
     async with ProviderServer([tool_call("sleep"), "back"]) as server:
         agent = Agent(model=OpenAICompatible("m", base_url=server.base_url), tools=[sleep])
+        await trio.testing.wait_all_tasks_blocked()
         before = (tasks(), sockets())
 
         with trio.move_on_after(3600) as scope:
