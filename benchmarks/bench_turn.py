@@ -16,7 +16,7 @@ from typing import Any
 import bare_trio
 import ours
 import trio
-from machine import FLAT, collecting, describe, spread
+from machine import FLAT, collecting, describe, growth, ratio
 
 from alpineagents.testing import FakeModel
 
@@ -71,12 +71,12 @@ async def measure(costs: Costs) -> None:
                 costs.setdefault((name, turns, gc_on), []).append(await microseconds(side, turns, gc_on))
 
 
-def growth(costs: Costs, name: str, gc_on: bool) -> float:
-    return spread([min(costs[name, turns, gc_on]) for turns in SIZES[1:]])
+def growth_of(costs: Costs, name: str, gc_on: bool) -> float:
+    return growth(list(zip(*[costs[name, turns, gc_on] for turns in SIZES[1:]], strict=True)))
 
 
 def law_holds(costs: Costs) -> bool:
-    return all(growth(costs, name, gc_on=False) <= FLAT for name in SIDES)
+    return all(growth_of(costs, name, gc_on=False) <= FLAT for name in SIDES)
 
 
 async def main() -> None:
@@ -93,10 +93,10 @@ async def main() -> None:
         gc = "on" if gc_on else "off"
         print(f"{name:18}{gc:>4}{turns:>8,}{min(values):>8.1f}{median(values):>8.1f}")
     for name in SIDES:
-        off, on = growth(costs, name, gc_on=False), growth(costs, name, gc_on=True)
+        off, on = growth_of(costs, name, gc_on=False), growth_of(costs, name, gc_on=True)
         print(f"{name:18} grows {off:.2f}x from 100 turns to 10,000 (gc on: {on:.2f}x)")
-    ratios = [min(costs["ours", turns, False]) / min(costs["bare trio", turns, False]) for turns in SIZES]
-    print(f"ours / bare trio, gc off: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    ratios = [ratio(costs["ours", turns, False], costs["bare trio", turns, False]) for turns in SIZES]
+    print(f"ours / bare trio, gc off: {', '.join(f'{value:.2f}' for value in ratios)}")
     assert law_holds(costs), "a turn of a long run costs more than one of a short run"
 
 
