@@ -1,7 +1,9 @@
 """W3: what does ``import alpineagents`` cost beyond the packages that it stands on?
 
-Unit: ms over a bare Python, wall and CPU, median of n fresh processes. Sizes: bare Python, the four packages that an
-import needs, and ours, in turn. Floor: those four alone. Law: nothing heavy comes along.
+Unit: ms over a bare Python, wall and CPU, of fresh processes. Sizes: bare Python, the four packages that an import
+needs, and ours, in turn, so that each round gives one ratio. Printed are medians over the rounds, the quartiles of the
+ratio in brackets.
+Floor: those four alone. Law: nothing heavy comes along.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import os
 import subprocess
 import sys
 from resource import RUSAGE_CHILDREN, getrusage
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter
 from typing import Final, NamedTuple
 
 from machine import describe
 
-ROUNDS: Final = 15
+ROUNDS: Final = 60
 HEAVY: Final = {
     "asyncio",
     "dbos",
@@ -78,8 +80,14 @@ def main() -> None:
         modules = len(imported(CASES[name]))
         print(f"{name:28}{wall[name] - wall[bare]:7.0f} ms wall{cpu[name] - cpu[bare]:7.0f} ms CPU{modules:6} modules")
     print(f"bare Python itself takes {wall[bare]:.0f} ms wall")
-    print(f"ours / the four, wall {(wall[ours] - wall[bare]) / (wall[floor] - wall[bare]):.2f}", end=", ")
-    print(f"CPU {(cpu[ours] - cpu[bare]) / (cpu[floor] - cpu[bare]):.2f}")
+    for unit, kind in (("wall", 0), ("CPU", 1)):
+        ratios = [
+            (mine[kind] - alone[kind]) / (four[kind] - alone[kind])
+            for alone, four, mine in zip(*costs.values(), strict=True)
+            if four[kind] > alone[kind]
+        ]
+        low, middle, high = quantiles(ratios, n=4)
+        print(f"ours / the four, {unit}: {middle:.2f} ({low:.2f} to {high:.2f})")
     heavy = HEAVY & imported(CASES[ours])
     assert not heavy, f"import alpineagents also imports {', '.join(sorted(heavy))}"
 

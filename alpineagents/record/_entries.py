@@ -168,7 +168,7 @@ class AgentInfo(Value):
     mcp_servers: tuple[str, ...] = attrs.field(default=(), converter=_sorted)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, init=False)
 class EntryBase(Value):
     """What every entry has."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import ClassVar, Generic, TypeVar, final, overload
+from typing import ClassVar, TypeVar, final, overload
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -26,7 +26,7 @@ def grown(items: list[T], length: int, item: T) -> list[T]:
 
 
 @final
-class Prefix(Sequence[T_co], Generic[T_co]):
+class Prefix(Sequence[T_co]):
     """A read-only view of the first *length* items of a growing list; equal to any sequence of the same items."""
 
     __slots__ = ("_items", "_length")

@@ -12,6 +12,7 @@ from .._contracts import Model, Reporter, Store, Tool
 from ..record._entries import AgentInfo
 from ..record._frozen import Json
 from ..record._messages import Reply, ToolSpec
+from ..record._value import Value
 from ..state import State
 from ..tools import tools_of
 from ._ask import ask
@@ -57,8 +58,8 @@ def _sha256(text: str) -> str:
 
 
 @final
-@attrs.frozen(kw_only=True)
-class Agent:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Agent(Value):
     """Settings for States to run with. Making one needs no network, no key and no event loop.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 import trio
@@ -14,9 +14,11 @@ from ..record._frozen import Json
 from ..record._messages import NO_USAGE, Message, Reply, Request
 from ..record._replay import Snapshot
 from ..state import State
-from ..tools import AnswerShape, answer_shape
 from ._setup import Setup, record_error, refuse_finished, usage_of
 from ._think import respond
+
+if TYPE_CHECKING:
+    from ..tools._answer import AnswerShape
 
 T = TypeVar("T")
 
@@ -27,6 +29,8 @@ async def ask(setup: Setup, state: State, prompt: str, returns: type[T], retries
     question = Message.user(prompt)
     if retries < 0:
         raise ValueError(f"retries must be 0 or more (got {retries})")
+    from ..tools._answer import answer_shape  # with the schema code: only for who asks
+
     shape = None if returns is str else answer_shape(returns)
     refuse_finished(state, "ask")
     messages = [*closed_messages(state.snapshot_now()), _with_schema(question, shape, setup.model.structured_output)]

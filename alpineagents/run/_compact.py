@@ -13,6 +13,7 @@ from ..record._blocks import Block, File, Image, TextBlock, ThinkingBlock, ToolC
 from ..record._entries import ContextChange
 from ..record._messages import NO_USAGE, Message
 from ..record._replay import Snapshot
+from ..record._value import Value
 from ..state import State
 from ._ask import side_request
 from ._setup import Setup, record_error, refuse_finished, usage_of
@@ -124,8 +125,8 @@ class Compacting(Protocol):
         """Compact it."""
 
 
-@attrs.frozen
-class CompactIfFull:
+@attrs.frozen(eq=False, repr=False)
+class CompactIfFull(Value):
     """A block of a loop: ``await compact_if_full(agent, state)`` compacts when the context is nearly full.
 
     Does nothing where the model's window is unknown, or where there is nothing yet that a summary could replace.

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from ..record._entries import StopEntry, Stopped, StoppedByLimit, StoppedByUntil
+from ..record._value import Value
 from ..state import State
 from ._compact import compact_if_full
 
@@ -31,8 +32,8 @@ def waiting_for_user(state: State) -> bool:
 
 
 @final
-@attrs.frozen
-class Loop:
+@attrs.frozen(eq=False, repr=False)
+class Loop(Value):
     """A body, run turn after turn until a rule stops it. Made with ``@loop``."""
 
     body: Body

@@ -12,8 +12,8 @@ import attrs
 from .._errors import ToolInputError
 from ..record._frozen import FrozenDict, Json, freeze, freeze_dict
 from ._compounds import DictShape, Field, ObjectShape
-from ._misfit import excerpt, is_a
-from ._schema import read, schema_of, shape_of
+from ._misfit import excerpt, is_a, read
+from ._schema import schema_of, shape_of
 from ._shapes import Shape, parse_json
 
 _FENCED = re.compile(r"```\w*\s*\n(.*?)```", re.DOTALL)

@@ -9,6 +9,8 @@ from typing import Any, final
 
 import attrs
 
+from .._errors import ToolInputError
+
 JSON_TYPES: Mapping[type, str] = MappingProxyType(
     {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 )
@@ -103,3 +105,23 @@ def error_text(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  # whatever a class of the user's does there
         text = ""
     return text if text.strip() else type(error).__name__
+
+
+def read(shape: Any, value: Any, *, what: str = "arguments", strict: bool = False) -> Any:
+    """Return the JSON *value* as the Python value that *shape* stands for.
+
+    Args:
+        shape: What is wanted.
+        value: What came.
+        what: What the error calls it.
+        strict: Whether only what the schema accepts is taken.
+
+    Raises:
+        ToolInputError: it doesn't fit; the message lists every problem, for the model to read.
+    """
+    try:
+        return shape.read(value, not strict)
+    except Misfit as error:
+        raise ToolInputError(problems_text(error.problems, what)) from error.__cause__
+    except RecursionError as error:
+        raise ToolInputError(f"wrong {what}: nested too deep") from error

@@ -13,12 +13,11 @@ from enum import Enum
 from itertools import combinations
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, cast
 
-from .._errors import ToolInputError
 from ..record._frozen import freeze
 from ._compounds import DescribedShape, DictShape, Field, ListShape, ObjectShape, ReferenceShape, UnionShape, clash
 from ._docstring import Documentation
 from ._fields import RawClass, RawField, raw_class
-from ._misfit import Misfit, problems_text
+from ._misfit import Misfit
 from ._scope import Scope, resolve
 from ._shapes import MISSING, AnyShape, ChoiceShape, FloatShape, IntShape, PlainShape, Schema, Shape, choice_key
 
@@ -75,26 +74,6 @@ def schema_of(shape: Shape) -> Schema:
     defs: dict[str, Schema] = {}
     schema = shape.core().schema(defs)  # of a recursive class itself, not of a reference: providers want an object here
     return schema | {"$defs": defs} if defs else schema
-
-
-def read(shape: Shape, value: Any, *, what: str = "arguments", strict: bool = False) -> Any:
-    """Return the JSON *value* as the Python value that *shape* stands for.
-
-    Args:
-        shape: What is wanted.
-        value: What came.
-        what: What the error calls it.
-        strict: Whether only what the schema accepts is taken.
-
-    Raises:
-        ToolInputError: it doesn't fit; the message lists every problem, for the model to read.
-    """
-    try:
-        return shape.read(value, not strict)
-    except Misfit as error:
-        raise ToolInputError(problems_text(error.problems, what)) from error.__cause__
-    except RecursionError as error:
-        raise ToolInputError(f"wrong {what}: nested too deep") from error
 
 
 class _Walk:

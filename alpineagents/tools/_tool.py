@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import FrameType, MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, final, overload
 
 import trio
 
@@ -14,9 +14,11 @@ from .._contracts import Tool, ToolContext
 from ..record._blocks import ToolCall
 from ..record._frozen import FrozenDict
 from ..state import State
-from ._function import Options, Plan, plan_of
-from ._schema import read
+from ._misfit import read
 from ._threads import run_in_thread
+
+if TYPE_CHECKING:
+    from ._function import Options, Plan
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -166,6 +168,8 @@ def tool(
         >>> add.description
         'Add two numbers.'
     """
+    from ._function import Options  # with the schema code: only for who makes tools
+
     options = Options(name, description, parallel, timeout, abandon_on_cancel, max_result_bytes)
     return _Decorator(options) if fn is None else _make(fn, options, inspect.currentframe())
 
@@ -203,5 +207,7 @@ def _make(fn: Callable[P, R], options: Options, frame: FrameType | None) -> Func
     """*frame* is that of who was called to decorate *fn*."""
     if isinstance(fn, FunctionTool):
         raise TypeError(f"{fn!r} is a tool already; to make another of its function, take fn.__wrapped__")
+    from ._function import plan_of
+
     plain, plan = plan_of(fn, options, frame and frame.f_back, _HIDDEN)
     return FunctionTool(plain, plan)

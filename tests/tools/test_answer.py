@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 import pytest
 
 from alpineagents import ToolInputError
-from alpineagents.tools import answer_shape
+from alpineagents.tools._answer import answer_shape
 
 
 class Size(enum.Enum):

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from alpineagents import ToolInputError, tool
-from alpineagents.tools._schema import read as read_with
+from alpineagents.tools._misfit import read as read_with
 from alpineagents.tools._schema import shape_of
 
 from . import with_future_import, without_future_import

@@ -13,7 +13,8 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from alpineagents._errors import ToolInputError
-from alpineagents.tools._schema import read, schema_of, shape_of
+from alpineagents.tools._misfit import read
+from alpineagents.tools._schema import schema_of, shape_of
 
 
 class Color(enum.Enum):
