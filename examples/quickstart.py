@@ -104,7 +104,7 @@ async def read_then_answer(agent: Agent, state: State) -> None:
     else:
         await agent.think(state, tools=["read_file"], tool_choice="required")
         await agent.use_tools(state)
-        state.add_message(Message.user("Write a short summary of the text."))
+        state.add_message(Message.user("Thank you. Now write a short summary of the text, in plain English sentences."))
 
 
 def scripted(*, resumed: bool) -> FakeModel:

@@ -47,9 +47,11 @@ def test_the_demo_runs_on_the_real_local_model_with_streaming(tmp_path: Path):
     assert printed.startswith("model: local/smollm2")
     assert "-> read_file(name='saving.md')" in printed
     assert "<- read_file: done" in printed
-    answers = re.findall(r"^answer: (.+)$", printed, re.MULTILINE)
+    answers = re.findall(r"^answer: (.+?)^history of ", printed, re.MULTILINE | re.DOTALL)
     assert len(answers) == 2
-    assert all(len(answer.split()) >= 3 for answer in answers)
+    for answer in answers:  # what so small a model says differs from one processor to the next
+        assert re.search(r"[a-z]{3}", answer)
+        assert printed.count(answer.strip()) >= 2  # streamed, then shown
     read, written = map(int, re.findall(r"tokens: (\d+) read, (\d+) written", printed)[-1])
     assert read > 100
     assert written > 10
