@@ -1,14 +1,15 @@
 """W8: does what a State does grow with its history?
 
-Commit (``add_message``), property read and snapshot, in ns; replay, in µs per entry decoded from bytes. Sizes:
-histories of 10 to 100,000 entries, best of n, CPU time, garbage collection off and on. Floors: for a commit the least
-that it could be (an attrs entry with the time, appended under a lock), for replay orjson and cattrs on the outermost
-class alone. Law: with gc off all four are flat within 1.3x.
+Commit (``add_message``), property read and snapshot, in ns; replay, in µs per entry decoded from bytes; memory, in
+bytes per entry. Sizes: histories of 10 to 100,000 entries, best of n, CPU time, garbage collection off and on. Floors:
+for a commit the least that it could be (an attrs entry with the time, appended under a lock), for replay orjson and
+cattrs on the outermost class alone, for memory the entries' JSON. Law: with gc off all four times are flat within 1.3x.
 """
 
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from time import process_time_ns
@@ -73,9 +74,7 @@ def messages(n: int) -> State:
 
 def worked(n: int) -> list[bytes]:
     """Return the *n* entries of an agent's work, as JSON."""
-    state = ours.conversation()
-    trio.run(ours.agent(ours.Counting(n // 3 + 1)).run, state)
-    return [encode_entry(entry) for entry in state.history[:n]]
+    return [encode_entry(entry) for entry in work_live(n).history[:n]]
 
 
 def per(operations: int, work: Callable[[], object], scale: int = 1) -> float:
@@ -136,6 +135,36 @@ def measure(n: int, state: State, raws: list[bytes]) -> dict[str, float]:
     }
 
 
+def traced(make: Callable[[], object]) -> int:
+    """Return the bytes that what *make* makes takes."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    made = make()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    del made
+    return after - before
+
+
+def print_memory() -> None:
+    n = 10_000
+    raws = worked(n)
+    state = State(history=decode_history(raws))
+    print(f"\nbytes per entry in memory, {n:,} entries")
+    print(f"{'messages of one text, added':36}{traced(lambda: messages(n)) / n:>8.0f}")
+    print(f"{'an agent at work, live':36}{traced(lambda: work_live(n)) / n:>8.0f}")
+    print(f"{'the same, loaded':36}{traced(lambda: State(history=decode_history(raws))) / n:>8.0f}")
+    print(f"{'its JSON':36}{sum(map(len, raws)) / n:>8.0f}")
+    print(f"{'a snapshot':36}{traced(lambda: [state.snapshot() for _ in range(n)]) / n:>8.0f}")
+
+
+def work_live(n: int) -> State:
+    """Return a State whose run has made *n* entries."""
+    state = ours.conversation()
+    trio.run(ours.agent(ours.Counting(n // 3 + 1)).run, state)
+    return state
+
+
 def growth_of(costs: Costs, name: str, gc_on: bool) -> float:
     return growth(list(zip(*[costs[name, n, gc_on] for n in (GC_SIZES if gc_on else SIZES)], strict=True)))
 
@@ -167,6 +196,7 @@ def main() -> None:
         unit = "(ns)" if name == "commit" else "(µs)"
         ratios = [ratio(costs[f"{name} {unit}", n, False], costs[f"{name}, floor {unit}", n, False]) for n in SIZES]
         print(f"{name} / its floor, gc off: {', '.join(f'{value:.1f}' for value in ratios)}")
+    print_memory()
     assert law_holds(costs), "something a State does costs more with a long history"
 
 

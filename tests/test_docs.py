@@ -63,6 +63,6 @@ async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     if not pytest_page:
-        expected = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+        expected = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
         printed = done.stdout.decode()
         assert all(line in printed for line in expected), printed

@@ -15,7 +15,7 @@ from ..record._entries import (
 )
 from ..record._frozen import Json
 from ..record._messages import Message
-from ..state import State, close_pending
+from ..state import State, close_pending, parent_call
 from ._groups import most_important
 from ._keeper import keeping
 from ._setup import Setup, as_store, how_closed, is_recorded, record_error, refuse_finished, told, unprotected
@@ -42,7 +42,12 @@ async def run(setup: Setup, state: State) -> Json:
 async def _work(setup: Setup, state: State) -> Json:
     _warn_if_another(setup.info, state)
     async with setup.model.session():
-        start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info))
+        parent, parent_call_id = parent_call(state) or (None, None)
+        parent_id = None if parent is None else parent.id
+        start = state.commit(
+            lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info, parent_id, parent_call_id)
+        )
+        state.run_begins(parent, parent_call_id)
         try:
             if setup.reporter is not None:
                 told(setup.reporter.on_run_start, state, setup.agent)

@@ -22,7 +22,7 @@ from ..record._entries import (
 )
 from ..record._messages import Message, Reply, Request, TextDelta, ThinkingDelta, ToolSpec
 from ..record._replay import Snapshot
-from ..state import State, current_calls, take_request_back
+from ..state import State, current_calls, surrounded, take_request_back
 from ._keeper import barrier
 from ._setup import Setup, record_error, refuse_finished, told, unprotected, usage_of
 
@@ -40,7 +40,7 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
             if setup.reporter is not None:
                 told(setup.reporter.on_think_start, state)
             request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
-            token = current_calls.set((*current_calls.get(), (state, None)))
+            token = current_calls.set(surrounded(state, None))
             try:
                 answer = await respond(setup, state, request, setup.reporter)
             finally:

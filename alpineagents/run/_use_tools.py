@@ -13,8 +13,9 @@ from .._contracts import Tool, ToolContext
 from .._errors import ToolInputError
 from ..record._blocks import ResultBlock, TextBlock, ToolCall
 from ..record._entries import Entry, ToolOutcome, ToolResultEntry
+from ..record._messages import NO_USAGE
 from ..record._replay import Snapshot
-from ..state import State, close_call, close_pending, current_calls
+from ..state import State, close_call, close_pending, current_calls, surrounded
 from ..tools import Ending, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._keeper import barrier
@@ -151,7 +152,7 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
     context = ToolContext(
         state, setup.agent, call, lambda blocks, how, error: _record_late(state, call, Ending(blocks, how, None, error))
     )
-    token = current_calls.set((*current_calls.get(), (state, call.id)))
+    token = current_calls.set(surrounded(state, call.id))
     try:
         ending = await run_call(tool, one.args, context)
     except BaseException as error:
@@ -174,20 +175,36 @@ def _record(state: State, call: ToolCall, ending: Ending) -> None:
     def make(snap: Snapshot, at: datetime) -> Entry | None:
         if not snap.is_pending(call.id):  # it timed out, and meanwhile its thread has given its own result
             return None
-        return _entry(snap, at, call, ending, late=False)
+        return _entry(state, snap, at, call, ending, late=False)
 
     state.commit(make)
 
 
 def _record_late(state: State, call: ToolCall, ending: Ending) -> None:
     def make(snap: Snapshot, at: datetime) -> Entry:
-        return _entry(snap, at, call, ending, late=not snap.is_pending(call.id))
+        return _entry(state, snap, at, call, ending, late=not snap.is_pending(call.id))
 
     state.commit(make)
 
 
-def _entry(snap: Snapshot, at: datetime, call: ToolCall, ending: Ending, *, late: bool) -> ToolResultEntry:
+def _entry(
+    state: State, snap: Snapshot, at: datetime, call: ToolCall, ending: Ending, *, late: bool
+) -> ToolResultEntry:
     content: tuple[ResultBlock, ...] = ending.content
+    child_ids, usage = state.children_of(call.id)
+    if late:  # its children ended with the call, whose entry counts them
+        usage = NO_USAGE
     return ToolResultEntry(
-        snap.length, snap.turn, at, content, call, ending.outcome, late=late, full=ending.full, error=ending.error
+        snap.length,
+        snap.turn,
+        at,
+        content,
+        call,
+        ending.outcome,
+        child_ids,
+        usage,
+        None,
+        late,
+        ending.full,
+        ending.error,
     )

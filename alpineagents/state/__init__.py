@@ -1,7 +1,7 @@
 """One conversation and its record: State, and what its methods return."""
 
 from ._closing import close_after_crash, close_call, close_pending, error_text, take_request_back
-from ._context import call_nursery, current_calls
+from ._context import call_nursery, current_calls, parent_call, surrounded
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt
 from ._recorder import Recorder
@@ -25,7 +25,9 @@ __all__ = [
     "current_calls",
     "describe",
     "error_text",
+    "parent_call",
     "runs_event_loop",
     "stop_reason",
+    "surrounded",
     "take_request_back",
 ]

@@ -29,7 +29,8 @@ def close_call(state: Recorder, call: ToolCall, outcome: ToolOutcome, text: str)
     def make(snap: Snapshot, at: datetime) -> Entry | None:
         if not snap.is_pending(call.id):
             return None
-        return ToolResultEntry(snap.length, snap.turn, at, (TextBlock(text),), call, outcome)
+        child_ids, usage = state.children_of(call.id)
+        return ToolResultEntry(snap.length, snap.turn, at, (TextBlock(text),), call, outcome, child_ids, usage)
 
     state.commit(make)
 

@@ -3,17 +3,61 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import NamedTuple
 
 import trio
 
 from ..record._replay import Snapshot
+from ._recorder import Recorder
 
-current_calls: ContextVar[tuple[tuple[object, str | None], ...]] = ContextVar("alpineagents.current_calls", default=())
-"""``(state, call id)`` of each call around this code, outermost first; the id is ``None`` for a request."""
+
+class Surrounding(NamedTuple):
+    """A tool call, or a request, that the running code is part of."""
+
+    state: Recorder
+    call_id: str | None
+    """``None`` for a request."""
+    task: trio.lowlevel.Task
+    """What runs it."""
+    nurseries: int
+    """How many nurseries that task had open before."""
+
+    def is_above(self, task: trio.lowlevel.Task) -> bool:
+        """Whether *task* is part of it, not only started from inside it: it runs below a nursery that is."""
+        nursery = None
+        while task is not self.task:
+            nursery = task.parent_nursery
+            if nursery is None:
+                return False
+            task = nursery.parent_task
+        return nursery is None or nursery in task.child_nurseries[self.nurseries :]
+
+
+current_calls: ContextVar[tuple[Surrounding, ...]] = ContextVar("alpineagents.current_calls", default=())
+"""What is around this code, outermost first."""
 
 
 call_nursery: ContextVar[trio.Nursery | None] = ContextVar("alpineagents.call_nursery", default=None)
 """In a sync tool's thread: the nursery of its call, in which ``run_sync`` runs."""
+
+
+def surrounded(state: Recorder, call_id: str | None) -> tuple[Surrounding, ...]:
+    """Return what is around the code of a call, or of a request, that begins here."""
+    task = trio.lowlevel.current_task()
+    return (*current_calls.get(), Surrounding(state, call_id, task, len(task.child_nurseries)))
+
+
+def parent_call(state: Recorder) -> tuple[Recorder, str] | None:
+    """Return the State and id of the call that a run of *state*, beginning here, is a subagent of."""
+    calls = current_calls.get()
+    task = trio.lowlevel.current_task() if calls else None
+    for around in reversed(calls):
+        owner, call_id = around.state, around.call_id
+        if call_id is None or owner is state or task is None or not around.is_above(task):
+            continue
+        if owner.snapshot_now().is_pending(call_id):
+            return owner, call_id
+    return None
 
 
 def waits_for_itself(state: object, snapshot: Snapshot) -> bool:
@@ -21,7 +65,8 @@ def waits_for_itself(state: object, snapshot: Snapshot) -> bool:
 
     A task can outlive the call it was started in: then it isn't.
     """
-    for owner, call_id in current_calls.get():
-        if owner is state and (snapshot.request_open if call_id is None else snapshot.is_pending(call_id)):
+    for around in current_calls.get():
+        call_id = around.call_id
+        if around.state is state and (snapshot.request_open if call_id is None else snapshot.is_pending(call_id)):
             return True
     return False

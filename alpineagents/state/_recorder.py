@@ -16,7 +16,9 @@ from typing import Protocol, TypeAlias, final
 import trio
 
 from ..record._entries import Entry
+from ..record._messages import NO_USAGE, Usage
 from ..record._replay import Snapshot, fold
+from ._children import Children, Span
 from ._clock import utc_now
 from ._saving import Saving
 from ._snapshot import Values
@@ -34,6 +36,14 @@ class Saver(Protocol):
         """Return when everything recorded so far is durable."""
 
 
+class Home(Saver, Protocol):
+    """A store, as the States in it know it."""
+
+    async def load(self, state_id: str) -> Recorder:
+        """Return the State of this id."""
+        ...
+
+
 class Keeper(Saver, Protocol):
     """Saves a State while it runs."""
 
@@ -44,7 +54,20 @@ class Keeper(Saver, Protocol):
 class Recorder(Values):
     """What a State is to the library's other parts: commits, waiters, who acts on it, what is saved."""
 
-    __slots__ = ("_action", "_keepers", "_lock", "_run", "_saving", "_turns", "_waiters", "loaded", "saved", "store")
+    __slots__ = (
+        "_action",
+        "_children",
+        "_keepers",
+        "_lock",
+        "_run",
+        "_saving",
+        "_span",
+        "_turns",
+        "_waiters",
+        "loaded",
+        "saved",
+        "store",
+    )
 
     def __init__(self, state_id: str, snapshot: Snapshot) -> None:
         self._id = state_id
@@ -56,7 +79,9 @@ class Recorder(Values):
         self._action: str | None = None
         self._keepers: tuple[Keeper, ...] = ()
         self._saving: Saving | None = None
-        self.store: Saver | None = None
+        self._children: Children | None = None
+        self._span: Span | None = None
+        self.store: Home | None = None
         """Where this State is saved; None until a run or ``store.load`` sets it."""
         self.saved: int = 0
         """How many entries that store is known to hold."""
@@ -144,6 +169,23 @@ class Recorder(Values):
             if self._turns is None:
                 self._turns = Turns(self._lock)
             return self._turns
+
+    # Subagents
+
+    def run_begins(self, parent: Recorder | None, call_id: str | None) -> None:
+        """Note that a run has started, and which tool call did it, where one did."""
+        if self._span is not None:
+            self._span.end(self.usage)
+            self._span = None
+        if parent is not None and call_id is not None:
+            with parent._lock:
+                if parent._children is None:
+                    parent._children = Children()
+                self._span = parent._children.add(call_id, self)
+
+    def children_of(self, call_id: str) -> tuple[tuple[str, ...], Usage]:
+        """Return ids of the children that a call has started, and what they have used for it."""
+        return ((), NO_USAGE) if self._children is None else self._children.of_call(call_id)
 
     # Who acts on it
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import cast, final
 
+import trio
+
 from ..record._conversation import clearable, first_fault
 from ..record._entries import (
     ContextChange,
@@ -17,6 +19,7 @@ from ..record._entries import (
     MessageEntry,
     StopEntry,
     StoppedByFinish,
+    ToolResultEntry,
 )
 from ..record._frozen import freeze_dict
 from ..record._messages import Message
@@ -227,7 +230,49 @@ class State(Recorder):
             raise ValueError("fork: a request waits on the model; fork before or after think")
         fork = State(id=id)
         fork._snap = snap.detached()
+        fork._children = self._children and self._children.copy()
         return fork
+
+    def child(self, child_id: str) -> State:
+        """Return the State of a subagent that a tool call of this one started, in this process.
+
+        Raises:
+            KeyError: no call of this State has started it; ``ToolResultEntry.child_ids`` has those that did.
+            ValueError: it ran in another process; ``await state.load_child(child_id)`` opens it from the store.
+        """
+        if (found := self._known_child(child_id)) is not None:
+            return found
+        raise ValueError(
+            f"subagent {child_id} of State {self._id} isn't in this process; with a store, open it from there:"
+            f" await state.load_child({child_id!r})"
+        )
+
+    async def load_child(self, child_id: str) -> State:
+        """Return the State of a subagent: from this process, else from the store of this State. Checkpoint: yes.
+
+        Raises:
+            KeyError: no call of this State has started it.
+            ValueError: it ran in another process, and this State is in no store.
+            StateNotFoundError: the store doesn't have it.
+            CorruptStoreError: what is saved can't be read.
+        """
+        await trio.lowlevel.checkpoint()
+        if (found := self._known_child(child_id)) is not None:
+            return found
+        if self.store is None:
+            raise ValueError(
+                f"subagent {child_id} of State {self._id} can't be opened: it isn't in this process, and this State is"
+                " in no store; save both: Agent(..., store=FileStore('states'))"
+            )
+        return cast("State", await self.store.load(child_id))
+
+    def _known_child(self, child_id: str) -> State | None:
+        """Return the child if it is in this process; KeyError if there is no such child."""
+        if self._children is not None and (found := self._children.get(child_id)) is not None:
+            return cast("State", found)
+        if not any(isinstance(entry, ToolResultEntry) and child_id in entry.child_ids for entry in self.history):
+            raise KeyError(f"State {self._id} has no subagent {child_id!r}")
+        return None
 
     def watch(self, after: int = 0) -> Watch:
         """Return an async iterator over the entries from position *after* on, live.
