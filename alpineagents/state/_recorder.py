@@ -20,7 +20,7 @@ from ..record._messages import NO_USAGE, Usage
 from ..record._replay import Snapshot, fold
 from ._children import Children, Span
 from ._clock import utc_now
-from ._saving import Saving
+from ._saving import Home, Saving
 from ._snapshot import Values
 from ._turns import Turns
 from ._waiters import Waiter
@@ -36,7 +36,7 @@ class Saver(Protocol):
         """Return when everything recorded so far is durable."""
 
 
-class Home(Saver, Protocol):
+class Shelf(Saver, Home, Protocol):
     """A store, as the States in it know it."""
 
     async def load(self, state_id: str) -> Recorder:
@@ -81,7 +81,7 @@ class Recorder(Values):
         self._saving: Saving | None = None
         self._children: Children | None = None
         self._span: Span | None = None
-        self.store: Home | None = None
+        self.store: Shelf | None = None
         """Where this State is saved; None until a run or ``store.load`` sets it."""
         self.saved: int = 0
         """How many entries that store is known to hold."""
