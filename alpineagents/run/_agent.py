@@ -222,7 +222,7 @@ class Agent(Value):
 
         Raises:
             OutputError: the model wrote nothing. The messages stay.
-            ValueError: no messages, pending calls, an open request, another action on the State, or a finished one.
+            ValueError: no messages, pending calls, an open request, or another action on the State.
             ProviderError: the provider failed or couldn't be reached.
         """
         await acted(compact, self._setup, state, instructions)

@@ -16,7 +16,7 @@ from ..record._replay import Snapshot
 from ..record._value import Value
 from ..state import State
 from ._ask import side_request
-from ._setup import Setup, record_error, refuse_finished, usage_of
+from ._setup import Setup, record_error, usage_of
 from ._think import respond
 
 INSTRUCTIONS: Final = (
@@ -34,7 +34,6 @@ MESSAGE_TOKENS: Final = 4
 @trio.lowlevel.enable_ki_protection
 async def compact(setup: Setup, state: State, instructions: str | None) -> None:
     """Have the model summarise the messages, and put its summary in their place."""
-    refuse_finished(state, "compact")
     with state.acting("compact"):
         snap = state.snapshot_now()
         state.refuse_in_turn(snap, "compact", own=True)

@@ -424,3 +424,14 @@ async def test_a_fork_of_a_running_state_is_not_running():
 
     assert await Agent(model=FakeModel(["second"])).run(forks[0]) == "second"
     assert state.answer == "first"
+
+
+async def test_the_model_can_summarize_a_finished_state():
+    """Finishing ends the conversation; it still may be made shorter, for a fork or a restore."""
+    state = State(messages=[Message.user("a"), Message.assistant("b")])
+    state.finish("d")
+
+    await Agent(model=FakeModel(["all of it"])).compact(state)
+
+    assert [message.text for message in state.messages][1].endswith("all of it")
+    assert (state.answer, state.finished) == ("d", True)
