@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import attrs
 import trio
@@ -134,7 +134,15 @@ class Reporter:
 
 
 class Store(ABC):
-    """Where histories rest. ``save``, ``load`` and ``list`` are written once, here, on top of what each store does."""
+    """Where histories rest. A store does ``append``, ``read``, ``infos``, ``remove`` and ``lease``.
+
+    The rest, ``save``, ``load``, ``list`` and so on, is written once, here, on top of those.
+    """
+
+    lease_seconds: float | None = None
+    """After how long a lease runs out that isn't renewed; ``None``: when its holder ends, however that happens."""
+    poll_seconds: float = 0.5
+    """How often ``watch`` looks, where the store can't be told."""
 
     @abstractmethod
     async def append(self, state_id: str, first_seq: int, entries: Sequence[bytes], info: bytes) -> None:
@@ -170,18 +178,71 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def delete(self, state_id: str) -> None:
-        """Remove a State. One that isn't there is no error."""
+    async def remove(self, state_id: str) -> None:
+        """Remove a State, not those of its subagents. One that isn't there is no error.
+
+        Raises:
+            RunningElsewhereError: somebody holds it.
+        """
 
     @abstractmethod
     def lease(self, state_id: str) -> AbstractAsyncContextManager[None]:
         """Return what a run holds while it writes: one run of a State at a time.
 
-        It may be left in another task, and another trio run, than it was entered in.
+        It may be left in another task, and another trio run, than it was entered in. While this store object holds it,
+        ``append`` through another one is refused; and an ``append`` through this one once it is lost.
+
+        Raises (when entered):
+            RunningElsewhereError: somebody else holds it; the message says who, and since when, where that is known.
+        """
+
+    async def renew(self, state_id: str) -> None:
+        """Make the lease that this object holds last another ``lease_seconds``.
 
         Raises:
-            RunningElsewhereError: somebody else holds it.
+            RunningElsewhereError: it ran out, and somebody else has it.
         """
+        await trio.lowlevel.checkpoint()
+
+    async def changed(self, state_id: str) -> None:
+        """Return when it is worth looking whether *state_id* has new entries. Here: after ``poll_seconds``."""
+        await trio.sleep(self.poll_seconds)
+
+    def watch(self, state_id: str, after: int = 0) -> StoreWatch:
+        """Return an async iterator over the entries from position *after* on, as JSON, whoever writes them; endless.
+
+        Raises (when iterated):
+            StateNotFoundError: there is no such State, or not any more.
+            StoreError: the store can't be read.
+        """
+        if after < 0:
+            raise ValueError(f"after must be 0 or more (got {after})")
+        return StoreWatch(self, state_id, after)
+
+    async def delete(self, state_id: str, children: bool = False) -> None:
+        """Remove a State. One that isn't there is no error. Checkpoint: yes.
+
+        Args:
+            state_id: Its id.
+            children: Whether the States of its subagents, and of theirs, go with it. They go first, the deepest
+                before the others: where that is cut short, the rest can be deleted in the same way.
+
+        Raises:
+            RunningElsewhereError: somebody holds one of them. Those before it are gone.
+            StoreError: one couldn't be removed.
+        """
+        for each in [*reversed(await self._below(state_id)), state_id] if children else [state_id]:
+            await self.remove(each)
+
+    async def _below(self, state_id: str) -> builtins.list[str]:
+        """Return ids of the subagents' States below this one, parents before their children."""
+        children: dict[str | None, builtins.list[str]] = {}
+        for info in await self.list():
+            children.setdefault(info.parent_id, []).append(info.id)
+        found = [state_id]
+        for parent in found:  # grows while it is walked
+            found.extend(child for child in children.get(parent, []) if child not in found)
+        return found[1:]
 
     @trio.lowlevel.enable_ki_protection
     async def save(self, state: Recorder) -> None:
@@ -293,6 +354,29 @@ class Store(ABC):
             if parent_id is ... or info.parent_id == parent_id:
                 found.append(info)
         return found[:limit]
+
+
+@final
+class StoreWatch(AsyncIterator[bytes]):
+    """The entries of a saved State, those to come included; made by ``Store.watch``. Cancel it to end it."""
+
+    def __init__(self, store: Store, state_id: str, after: int) -> None:
+        self._store = store
+        self._state_id = state_id
+        self._seen = after
+        self._there: Sequence[bytes] = ()
+        self._next = 0
+
+    async def __anext__(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        while self._next >= len(self._there):
+            self._there, self._next = await self._store.read(self._state_id, self._seen), 0
+            if not self._there:
+                await self._store.changed(self._state_id)
+        entry = self._there[self._next]
+        self._next += 1
+        self._seen += 1
+        return entry
 
 
 def info_of(state_id: str, snap: Snapshot) -> StateInfo:

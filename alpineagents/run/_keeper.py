@@ -15,7 +15,7 @@ from typing import Final, TypeVar, final
 import trio
 
 from .._contracts import Store
-from .._errors import StoreError
+from .._errors import RunningElsewhereError, StoreError
 from ..record._entries import Entry
 from ..state import Recorder
 from ._groups import most_important, parts
@@ -41,8 +41,10 @@ class Keeper:
         self._sent = state.saved
         self._wanted = trio.Event()
         self._scope = trio.CancelScope(shield=True)
+        self._renewing = trio.CancelScope()
         self._closed = False
         self._attempts = 0
+        self.lease_seconds = store.lease_seconds
         self.failure: Exception | None = None
         """Why the last write failed; None once one succeeded."""
 
@@ -122,10 +124,27 @@ class Keeper:
         self._attempts += 1
         self._state.wake_waiters()
 
+    async def keep_lease(self, seconds: float) -> None:
+        """Renew a lease that runs out after *seconds*, until ``finish``.
+
+        Raises:
+            RunningElsewhereError: it is lost. So the run has to end: somebody else has gone on with the State.
+        """
+        with self._renewing:
+            while True:
+                await trio.sleep(seconds / 3)
+                try:
+                    await self._store.renew(self._state.id)
+                except RunningElsewhereError:
+                    raise
+                except StoreError:
+                    continue  # it may be back before the lease runs out
+
     def finish(self) -> None:
         """Let ``run`` write what is left, within the grace period, and return."""
         self._move()
         self._closed = True
+        self._renewing.cancel()
         self._send.close()
         self._wanted.set()
         self._scope.deadline = trio.current_time() + GRACE
@@ -153,6 +172,8 @@ async def _kept(state: Recorder, keeper: Keeper, work: Callable[[], Awaitable[T]
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run, name=f"keeper of {state.id}")
+            if keeper.lease_seconds is not None:
+                nursery.start_soon(keeper.keep_lease, keeper.lease_seconds, name=f"lease of {state.id}")
             try:
                 with state.kept_by(keeper):
                     try:

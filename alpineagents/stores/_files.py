@@ -103,7 +103,7 @@ class FileStore(Store):
             warnings.warn(fault, stacklevel=3)
         return page(self.folder, found, limit, before)
 
-    async def delete(self, state_id: str) -> None:
+    async def remove(self, state_id: str) -> None:
         """Remove the log of a State. One that isn't there is no error.
 
         Checkpoint: yes. Cancelled: it waits until the file is gone.

@@ -98,7 +98,7 @@ class MemoryStore(Store):
             found = [Listed(state_id, saved.info, saved.created_at) for state_id, saved in self._states.items()]
         return page(self, found, limit, before)
 
-    async def delete(self, state_id: str) -> None:
+    async def remove(self, state_id: str) -> None:
         """Remove a State. One that isn't there is no error. Checkpoint: yes.
 
         Raises:
