@@ -65,6 +65,7 @@ from .record import (
     ToolResultBlock,
     ToolResultEntry,
     ToolSpec,
+    UnknownEntry,
     Usage,
     freeze,
 )
@@ -74,7 +75,7 @@ from .tools import FunctionTool, tool
 
 if TYPE_CHECKING:
     from .models import OpenAICompatible, resolve_model
-    from .stores import FileStore, MemoryStore
+    from .stores import FileStore, MemoryStore, PostgresStore, SQLiteStore
 
 __all__ = [
     "Agent",
@@ -115,6 +116,7 @@ __all__ = [
     "OpenAICompatible",
     "OutputError",
     "OverloadedError",
+    "PostgresStore",
     "Price",
     "ProviderError",
     "RateLimitError",
@@ -126,6 +128,7 @@ __all__ = [
     "ResumeWarning",
     "RunStartEntry",
     "RunningElsewhereError",
+    "SQLiteStore",
     "State",
     "StateInfo",
     "StateNotFoundError",
@@ -151,6 +154,7 @@ __all__ = [
     "ToolResultBlock",
     "ToolResultEntry",
     "ToolSpec",
+    "UnknownEntry",
     "Usage",
     "Watch",
     "compact_if_full",
@@ -164,7 +168,14 @@ __all__ = [
 ]
 
 
-_LAZY = {"FileStore": "stores", "MemoryStore": "stores", "OpenAICompatible": "models", "resolve_model": "models"}
+_LAZY = {
+    "FileStore": "stores",
+    "MemoryStore": "stores",
+    "OpenAICompatible": "models",
+    "PostgresStore": "stores",
+    "SQLiteStore": "stores",
+    "resolve_model": "models",
+}
 
 
 def __getattr__(name: str) -> object:

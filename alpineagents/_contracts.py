@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import EllipsisType
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, Self, TypeAlias, final
 
 import attrs
 import trio
@@ -54,6 +54,19 @@ class Model(ABC):
         return nullcontext()
 
 
+class RecordLate(Protocol):
+    """Records a result that came after its call was closed."""
+
+    def __call__(
+        self,
+        content: tuple[ResultBlock, ...],
+        outcome: ToolOutcome,
+        error: BaseException | None,
+        full: tuple[ResultBlock, ...] | None = None,
+    ) -> None:
+        """Record what the model is told, how the thread ended, and the whole result where *content* is cut."""
+
+
 @attrs.frozen(eq=False, repr=False)
 class ToolContext:
     """What a tool call is part of."""
@@ -61,7 +74,7 @@ class ToolContext:
     state: State
     agent: object
     call: ToolCall
-    record_late: Callable[[tuple[ResultBlock, ...], ToolOutcome, BaseException | None], None]
+    record_late: RecordLate
     """Records how a thread ended that nobody waits for any more. May be called in that thread, once."""
 
 
@@ -207,6 +220,17 @@ class Store(ABC):
     async def changed(self, state_id: str) -> None:
         """Return when it is worth looking whether *state_id* has new entries. Here: after ``poll_seconds``."""
         await trio.sleep(self.poll_seconds)
+
+    async def aclose(self) -> None:
+        """Close connections, where the store keeps any; what is called after it opens new ones. Checkpoint: yes."""
+        await trio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> Self:
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     def watch(self, state_id: str, after: int = 0) -> StoreWatch:
         """Return an async iterator over the entries from position *after* on, as JSON, whoever writes them; endless.

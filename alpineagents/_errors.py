@@ -147,3 +147,6 @@ class ResumeWarning(UserWarning):
     def __init__(self, message: str, changes: Mapping[str, tuple[object, object]]) -> None:
         super().__init__(message)
         self.changes: dict[str, tuple[object, object]] = dict(changes)
+
+    def __reduce__(self) -> tuple[type[ResumeWarning], tuple[str, dict[str, tuple[object, object]]]]:
+        return ResumeWarning, (str(self), self.changes)

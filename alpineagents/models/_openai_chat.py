@@ -25,6 +25,10 @@ from ._openai_thinking import echo
 from ._wire import Endpoint, error_for
 
 EMPTY_RESULT = "(empty)"
+NOTHING_SAID = "(nothing said yet)"
+"""What stands for the person where a conversation begins with a reply, or has nothing that can be sent."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 @final
@@ -100,6 +104,7 @@ class ChatWire:
         waiting: list[bytes] = []
         if request.system and not request.system.isspace():
             items.append(dumps({"role": "system", "content": request.system}))
+        opening = len(items)
         known = self._known.get
         for message in request.messages:
             encoded = known(id(message))
@@ -110,11 +115,17 @@ class ChatWire:
                 items.append(results)
                 waiting += attachments
             if rest:
+                if len(items) == opening and message.role == "assistant":
+                    items.append(dumps({"role": "user", "content": NOTHING_SAID}))
                 if waiting:
                     items.append(_user_message(waiting))
                     waiting = []
                 items.append(rest)
-        return [*items, _user_message(waiting)] if waiting else items
+        if waiting:
+            items.append(_user_message(waiting))
+        if len(items) == opening:
+            items.append(dumps({"role": "user", "content": NOTHING_SAID}))
+        return items
 
     def _encode_once(self, message: Message) -> _Encoded:
         """The message's JSON, kept while the message lives."""
@@ -199,13 +210,18 @@ def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | No
     for block in blocks:
         if type(block) is ToolCall:
             arguments = dumps(block.args or {}).decode()
-            function = {"name": block.name, "arguments": arguments}
+            function = {"name": _sendable(block.name), "arguments": arguments}
             calls.append({"id": block.id, "type": "function", "function": function})
         elif calls and (extra := _extra_content(block, provider)) is not None:
             calls[-1]["extra_content"] = extra  # Stands behind the call it came with.
     if not calls:
         return {"role": "assistant", "content": text} if text else None
     return {"role": "assistant", "content": text or None, "tool_calls": calls, **echo(blocks, provider)}
+
+
+def _sendable(name: str) -> str:
+    """Return a name as a provider takes it: a model makes some up that no tool can have."""
+    return name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
 def _extra_content(block: Block, provider: str) -> object:

@@ -26,6 +26,7 @@ from ._entries import (
     StoppedByUntil,
     ToolOutcome,
     ToolResultEntry,
+    UnknownEntry,
 )
 from ._frozen import FrozenDict, FrozenList, Json, freeze
 from ._messages import Message, Price, Reply, Request, TextDelta, ThinkingDelta, ToolSpec, Usage
@@ -72,6 +73,7 @@ __all__ = [
     "ToolResultBlock",
     "ToolResultEntry",
     "ToolSpec",
+    "UnknownEntry",
     "Usage",
     "freeze",
 ]

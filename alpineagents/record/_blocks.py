@@ -33,14 +33,28 @@ def clean_text(text: str) -> str:
     return text
 
 
+def flag(value: bool) -> bool:
+    """Return *value*; TypeError where it isn't True or False, which alone come back from JSON as they were."""
+    if value is True or value is False:
+        return value
+    raise TypeError(f"{value!r:.80} is not True or False")
+
+
 @final
 @attrs.frozen(eq=False, repr=False)
 class TextBlock(Value):
-    """Text. Lone surrogates are replaced by U+FFFD."""
+    """Text.
+
+    Raises:
+        TypeError: *text* isn't a ``str``.
+    """
 
     text: str = attrs.field(converter=clean_text)
+    """Any characters, NUL included; lone surrogates, which no UTF-8 can hold, are replaced by U+FFFD."""
 
 
+# How such files begin: PNG (ISO/IEC 15948, 5.2), JPEG (ITU-T T.81, B.2.1: SOI, then a marker), GIF (GIF89a, 17), and
+# WebP (RFC 9649, 2.4: a RIFF container, with its length in between). Types are those of the IANA registry (RFC 6838).
 _IMAGE_MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -80,7 +94,7 @@ class Image(Value):
     """A PNG, JPEG, GIF or WebP picture.
 
     Args:
-        data: The file's bytes. ``media_type`` is found from them.
+        data: The file's bytes. ``media_type`` is found from the first of them; the rest isn't looked at.
 
     Raises:
         TypeError: *data* isn't bytes.
@@ -88,21 +102,31 @@ class Image(Value):
     """
 
     data: bytes = attrs.field(converter=_as_bytes, repr=lambda data: f"<{len(data)} B>")
+    """The file's bytes. ``repr`` shows their number only; as JSON they are base64 (RFC 4648, section 4)."""
     media_type: str = attrs.field(init=False, default=attrs.Factory(_sniff_image, takes_self=True))
     """``image/png``, ``image/jpeg``, ``image/gif`` or ``image/webp``."""
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:
-        """Read the picture at *path*. Blocks while it reads."""
+        """Read the picture at *path*. Blocks while it reads.
+
+        Raises:
+            OSError: the file can't be read.
+            ValueError: it is no such picture.
+        """
         return cls(Path(path).read_bytes())
 
     @classmethod
     def from_base64(cls, text: str) -> Self:
-        """Take the picture from base64 *text* (RFC 4648, section 4)."""
+        """Take the picture from base64 *text* (RFC 4648, section 4), in one piece: no line breaks, no ``data:`` URL.
+
+        Raises:
+            ValueError: it isn't base64, or no such picture.
+        """
         return cls(_from_base64(text))
 
 
-_PDF = b"%PDF-"
+_PDF = b"%PDF-"  # ISO 32000-2, 7.5.2
 
 
 def _sniff_file(file: File) -> str:
@@ -116,16 +140,20 @@ class File(Value):
 
     Args:
         data: The file's bytes.
-        media_type: ``application/pdf`` or a ``text/...`` type; found from the bytes when left out.
+        media_type: ``application/pdf`` or a ``text/...`` type (RFC 6838); found from the bytes when left out.
         name: What the model may call it.
 
     Raises:
+        TypeError: *data* isn't bytes, or another field no text.
         ValueError: the bytes are neither PDF nor UTF-8 text, or *media_type* is of another kind.
     """
 
     data: bytes = attrs.field(converter=_as_bytes, repr=lambda data: f"<{len(data)} B>")
-    media_type: str = attrs.Factory(_sniff_file, takes_self=True)
+    """The file's bytes. ``repr`` shows their number only; as JSON they are base64 (RFC 4648, section 4)."""
+    media_type: str = attrs.field(default=attrs.Factory(_sniff_file, takes_self=True), converter=joined)
+    """``application/pdf``, ``text/plain``, or another ``text/...`` type that was given."""
     name: str = attrs.field(default="document", converter=clean_text)
+    """What the model may call it."""
 
     def __attrs_post_init__(self) -> None:
         if self.media_type != "application/pdf" and not self.media_type.startswith("text/"):
@@ -142,12 +170,21 @@ class File(Value):
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:
-        """Read the document at *path*; its name is the file's. Blocks while it reads."""
+        """Read the document at *path*; its name is the file's. Blocks while it reads.
+
+        Raises:
+            OSError: the file can't be read.
+            ValueError: it is neither a PDF nor UTF-8 text.
+        """
         return cls(Path(path).read_bytes(), name=Path(path).name)
 
     @classmethod
     def from_base64(cls, text: str, *, name: str = "document") -> Self:
-        """Take the document from base64 *text* (RFC 4648, section 4)."""
+        """Take the document from base64 *text* (RFC 4648, section 4), in one piece.
+
+        Raises:
+            ValueError: it isn't base64, or neither a PDF nor UTF-8 text.
+        """
         return cls(_from_base64(text), name=name)
 
 
@@ -161,12 +198,14 @@ class ToolCall(Value):
     """The model asks for a tool.
 
     Raises:
-        TypeError: *args* holds something that isn't JSON.
+        TypeError: *args* is no dict, or holds something that isn't JSON; or another field is no text.
+        ValueError: *args* is circular or too deep; see ``freeze``.
     """
 
     id: str = attrs.field(converter=joined)
     """Unique within the State."""
     name: str = attrs.field(converter=joined)
+    """The tool's name, as the model wrote it: there may be no such tool."""
     args: FrozenDict | None = attrs.field(converter=_freeze_args)
     """The arguments, a read-only dict; ``None`` where the model's JSON was malformed or cut off."""
     raw_args: str | None = attrs.field(default=None, converter=joined_or_none)
@@ -192,11 +231,18 @@ def as_results(blocks: Iterable[ResultBlock]) -> tuple[ResultBlock, ...]:
 @final
 @attrs.frozen(eq=False, repr=False)
 class ToolResultBlock(Value):
-    """What a tool call gave, as the model reads it."""
+    """What a tool call gave, as the model reads it.
 
-    call_id: str
+    Raises:
+        TypeError: *content* holds something else than TextBlock, Image and File.
+    """
+
+    call_id: str = attrs.field(converter=joined)
+    """``ToolCall.id`` of the call."""
     content: tuple[ResultBlock, ...] = attrs.field(converter=as_results)
-    is_error: bool = False
+    """Text, images and files, in order; it may be empty."""
+    is_error: bool = attrs.field(default=False, converter=flag)
+    """Whether the model is told that the call failed."""
 
 
 def _freeze_raw(raw: object) -> Json:
@@ -209,8 +255,11 @@ class ThinkingBlock(Value):
     """A model's reasoning. It goes back to the provider that wrote it, unchanged, and to no other."""
 
     text: str = attrs.field(converter=clean_text)
+    """The reasoning, as far as the provider shows it; it may be empty."""
     signature: str | None = attrs.field(default=None, converter=joined_or_none)
-    provider: str | None = None
+    """What the provider knows its own block by; ``None`` where it gave none."""
+    provider: str | None = attrs.field(default=None, converter=joined_or_none)
+    """Name of the provider that wrote it, such as ``"openai"``; ``None`` = it goes back to none."""
     raw: Json = attrs.field(default=None, converter=_freeze_raw)
     """The provider's own block, where it has more than text and signature."""
 
@@ -220,8 +269,10 @@ class ThinkingBlock(Value):
 class RawBlock(Value):
     """Any other block of one provider, kept and sent back to that provider as it came."""
 
-    provider: str
+    provider: str = attrs.field(converter=joined)
+    """Name of the provider that wrote it, such as ``"openai"``."""
     raw: Json = attrs.field(converter=_freeze_raw)
+    """The block, in JSON form."""
 
 
 Block: TypeAlias = TextBlock | Image | File | ToolCall | ToolResultBlock | ThinkingBlock | RawBlock

@@ -2,7 +2,11 @@
 
 An entry is a JSON object with ``seq``, ``kind``, ``turn``, ``at`` and ``content``, then what is not at its default;
 blocks and the reasons a run stopped carry a ``type``. The first entry of a history (``seq`` 0) also says ``format``,
-the version. Fields that this version doesn't know are passed over.
+the version. What a later version added without a new number is kept: an entry of a kind that this one doesn't know is
+an UnknownEntry, and one with fields or blocks it doesn't know remembers its bytes. Both are written as those.
+
+Times are RFC 3339 text in UTC, bytes base64 (RFC 4648, section 4), amounts of dollars decimal text, the rest what JSON
+(RFC 8259) has.
 
 orjson rounds integers beyond 64 bits: an object with one has ``"exact":true`` in it and is read again by ``json``.
 """
@@ -10,11 +14,11 @@ orjson rounds integers beyond 64 bits: an object with one has ``"exact":true`` i
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, TypeAlias, get_args, get_origin
+from typing import Any, Final, TypeAlias, final, get_args, get_origin
 
 import attrs
 import cattrs
@@ -24,7 +28,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from . import _blocks as blocks
 from . import _entries as entries
-from ._entries import Entry, StateInfo, Stopped
+from ._entries import Entry, StateInfo, Stopped, UnknownEntry
 from ._frozen import FrozenDict, Json, freeze, freeze_dict
 from ._json import dumps_slowly, loads_rounded, loads_slowly
 from ._messages import Message, Reply, Usage
@@ -80,7 +84,9 @@ _VALUES: Final[tuple[type, ...]] = (
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Return the JSON object of *entry*."""
+    """Return the JSON object of *entry*; of one that this version doesn't wholly know, the bytes it came from."""
+    if entry.raw is not None:
+        return entry.raw
     fields = _converter().unstructure(entry)
     if entry.seq == 0:
         fields = {"format": FORMAT, **fields}
@@ -93,15 +99,7 @@ def decode_entry(raw: bytes) -> Entry:
     Raises:
         ValueError: it isn't an entry, or one of a newer format; the message says which part is wrong.
     """
-    fields = _loads(raw)
-    if not isinstance(fields, dict):
-        raise ValueError(f"an entry is a JSON object, not {raw[:80]!r}")
-    _check_format(fields)
-    kind = fields.get("kind")
-    cls = _ENTRIES.get(kind) if type(kind) is str else None
-    if cls is None:
-        raise ValueError(f"kind {kind!r:.80} is not one of {', '.join(_ENTRIES)}")
-    return _structured(fields, cls, "an entry")  # type: ignore[no-any-return]  # an Entry by the table
+    return _Decoder().decode(raw)
 
 
 def decode_history(raws: Iterable[bytes]) -> list[Entry]:
@@ -110,13 +108,87 @@ def decode_history(raws: Iterable[bytes]) -> list[Entry]:
     Raises:
         ValueError: one of them isn't an entry; the message has its position.
     """
+    decoder = _Decoder()
     decoded: list[Entry] = []
     for raw in raws:
         try:
-            decoded.append(decode_entry(raw))
+            decoded.append(decoder.decode(raw))
         except ValueError as error:
             raise ValueError(f"entry {len(decoded)}: {error}") from error
     return decoded
+
+
+@final
+class _Decoder:
+    """Decodes a history, entry by entry. A tool result names its call in full: it gets the very call of the reply."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[bytes, blocks.ToolCall]] = {}
+        """The calls of the latest reply by id, each with its JSON."""
+
+    def decode(self, raw: bytes) -> Entry:
+        fields = _loads(raw)
+        if not isinstance(fields, dict):
+            raise ValueError(f"an entry is a JSON object, not {raw[:80]!r}")
+        _check_format(fields)
+        kind = fields.get("kind")
+        if type(kind) is not str:
+            raise ValueError(f"kind {kind!r:.80} is not text")
+        read = _readers().get(kind)
+        if read is None:
+            return _unknown(fields, raw)
+        if kind == "tool_result" and self._calls:
+            self._share_call(fields)
+        try:
+            entry: Entry = read(fields, None)
+        except Exception:  # noqa: BLE001  # something is wrong, or new: the lenient converter knows
+            entry = _structured(_loads(raw), _ENTRIES[kind], "an entry")
+            entry.keep(raw)
+        if type(entry) is entries.ModelReplyEntry:
+            self._calls = _calls_of(entry, fields) if entry.content.tool_calls else {}
+        return entry
+
+    def _share_call(self, fields: Fields) -> None:
+        given = fields.get("call")
+        if type(given) is dict and type(call_id := given.get("id")) is str and call_id in self._calls:
+            text, call = self._calls[call_id]
+            if _dumps(given) == text:
+                fields["call"] = call
+
+
+def _calls_of(entry: entries.ModelReplyEntry, fields: Fields) -> dict[str, tuple[bytes, blocks.ToolCall]]:
+    found: dict[str, tuple[bytes, blocks.ToolCall]] = {}
+    for block, value in zip(entry.content.blocks, fields["content"]["blocks"], strict=True):
+        if type(block) is blocks.ToolCall:
+            found[block.id] = (_dumps(value), block)
+    return found
+
+
+def _unknown(fields: Fields, raw: bytes) -> UnknownEntry:
+    known = {name: fields[name] for name in ("seq", "turn", "at", "kind", "content") if name in fields}
+    entry: UnknownEntry = _structured(known, UnknownEntry, "an entry")
+    entry.keep(raw)
+    return entry
+
+
+def unknown_parts(entry: Entry) -> list[str]:
+    """Return the paths of what this version doesn't know of an entry, such as ``content.mood``."""
+    if entry.raw is None or type(entry) is UnknownEntry:
+        return []
+    known = _converter().unstructure(entry)
+    return list(_news(_loads(entry.raw), _loads(_dumps(known)), ""))
+
+
+def _news(saved: Any, known: Any, path: str) -> Iterator[str]:
+    if type(saved) is dict and type(known) is dict:
+        for name, value in saved.items():
+            if name in known:
+                yield from _news(value, known[name], f"{path}{name}.")
+            elif path or name not in ("format", _EXACT):
+                yield f"{path}{name}"
+    elif type(saved) is list and type(known) is list:
+        for value, other in zip(saved, known, strict=False):
+            yield from _news(value, other, path)
 
 
 def encode_info(info: StateInfo) -> bytes:
@@ -134,11 +206,16 @@ def decode_info(raw: bytes) -> StateInfo:
     if not isinstance(fields, dict):
         raise ValueError(f"a StateInfo is a JSON object, not {raw[:80]!r}")
     _check_format(fields)
-    return _structured(fields, StateInfo, "a StateInfo")  # type: ignore[no-any-return]  # as asked
+    try:
+        info: StateInfo = _converter().structure(fields, StateInfo)
+    except Exception:  # noqa: BLE001  # something is wrong, or new
+        info = _structured(_loads(raw), StateInfo, "a StateInfo")
+    return info
 
 
 def _check_format(fields: Fields) -> None:
-    version = fields.get("format", FORMAT)
+    """Take the version out of *fields*; ValueError if this version can't read it."""
+    version = fields.pop("format", FORMAT)
     if type(version) is not int or version < 1:
         raise ValueError(f"format {version!r:.80} is not the number of a version")
     if version > FORMAT:
@@ -146,14 +223,18 @@ def _check_format(fields: Fields) -> None:
 
 
 def _structured(fields: Any, cls: type, what: str) -> Any:
+    """Structure, passing over what this version doesn't know; ValueError says where something is wrong."""
     try:
-        return _converter().structure(fields, cls)
-    except Exception:  # noqa: BLE001  # whatever structuring trips over, the careful converter says where
-        try:
-            return _converter(careful=True).structure(fields, cls)
-        except Exception as error:  # noqa: BLE001  # damage of any kind
-            reasons = cattrs.transform_error(error, format_exception=_reason)
-            raise ValueError(f"not {what}: {'; '.join(reasons)}") from None
+        return _converter(lenient=True).structure(fields, cls)
+    except Exception as error:  # noqa: BLE001  # damage of any kind
+        reasons = cattrs.transform_error(error, format_exception=_reason)
+        raise ValueError(f"not {what}: {'; '.join(reasons)}") from None
+
+
+@cache
+def _readers() -> dict[str, Callable[[Any, Any], Any]]:
+    """How each kind of entry is read, where nothing is wrong or new."""
+    return {kind: _converter().get_structure_hook(cls) for kind, cls in _ENTRIES.items()}
 
 
 def _reason(error: BaseException, cls: type | None) -> str:
@@ -188,9 +269,9 @@ def _loads(raw: bytes) -> Any:
 
 
 @cache
-def _converter(*, careful: bool = False) -> cattrs.Converter:
-    """The converter; the careful one is slower and says where something is wrong."""
-    converter = cattrs.Converter(detailed_validation=careful)
+def _converter(*, lenient: bool = False) -> cattrs.Converter:
+    """The converter. The lenient one passes over fields and blocks it doesn't know; slower, it says what is wrong."""
+    converter = cattrs.Converter(detailed_validation=lenient, forbid_extra_keys=not lenient)
     for kind, check in _CHECKS.items():
         converter.register_structure_hook(kind, check)
     converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
@@ -202,14 +283,29 @@ def _converter(*, careful: bool = False) -> cattrs.Converter:
     converter.register_structure_hook_func(lambda hint: hint == Json, lambda value, _: freeze(value))
     converter.register_unstructure_hook_func(lambda hint: hint == Json, lambda value: value)
     # From the inside out: each class is compiled from the hooks of what it holds.
-    _register_union(converter, blocks.ResultBlock, _BLOCKS)
-    _register_union(converter, blocks.Block, _BLOCKS)
+    _register_union(converter, blocks.ResultBlock, _BLOCKS, new=_new_result_block if lenient else None)
+    _register_union(converter, blocks.Block, _BLOCKS, new=_new_block if lenient else None)
     _register_union(converter, Stopped, _STOPPED)
+    read_call = converter.get_structure_hook(blocks.ToolCall)
+    converter.register_structure_hook(
+        blocks.ToolCall, lambda call, cls: call if type(call) is blocks.ToolCall else read_call(call, cls)
+    )
     for cls in _VALUES:
         _register_class(converter, cls)
     for cls in dict.fromkeys(_ENTRIES.values()):
         _register_entry(converter, cls)
+    _register_class(converter, UnknownEntry)
     return converter
+
+
+def _new_block(fields: Fields) -> blocks.RawBlock:
+    """A block of a type that a later version has: kept, and sent to nobody."""
+    return blocks.RawBlock("", fields)
+
+
+def _new_result_block(fields: Fields) -> blocks.TextBlock:
+    """The same in a tool's result, which holds what every provider takes."""
+    return blocks.TextBlock(f"({fields['type']}: a newer version of alpineagents shows it)")
 
 
 def _register_class(converter: cattrs.Converter, cls: Any) -> None:
@@ -217,8 +313,10 @@ def _register_class(converter: cattrs.Converter, cls: Any) -> None:
     converter.register_unstructure_hook(cls, make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True))
 
 
-def _register_union(converter: cattrs.Converter, union: Any, tags: dict[str, type]) -> None:
-    """Values of *union* are objects with a ``type``."""
+def _register_union(
+    converter: cattrs.Converter, union: Any, tags: dict[str, type], new: Callable[[Fields], Any] | None = None
+) -> None:
+    """Values of *union* are objects with a ``type``; *new* makes one of a type that isn't known."""
     for cls in get_args(union):
         _register_class(converter, cls)
     tag_of = {cls: tag for tag, cls in tags.items()}
@@ -226,10 +324,12 @@ def _register_union(converter: cattrs.Converter, union: Any, tags: dict[str, typ
     write = {cls: converter.get_unstructure_hook(cls) for cls in get_args(union)}
 
     def structure(fields: Any, _: object) -> Any:
-        tag = fields["type"]
-        if type(tag) is not str or tag not in read:
-            raise ValueError(f"type {tag!r:.80} is not one of {', '.join(read)}")
-        return read[tag](fields, tags[tag])
+        tag = fields.pop("type")
+        if type(tag) is str and tag in read:
+            return read[tag](fields, tags[tag])
+        if type(tag) is str and tag not in tags and new is not None:
+            return new({"type": tag, **fields})
+        raise ValueError(f"type {tag!r:.80} is not one of {', '.join(read)}")
 
     def unstructure(value: Any) -> Fields:
         return {"type": tag_of[type(value)], **write[type(value)](value)}
@@ -251,7 +351,16 @@ def _register_entry(converter: cattrs.Converter, cls: Any) -> None:
     """Entries have a ``kind``, and no ``error``: an exception isn't saved."""
     leave_out: dict[str, Any] = {"error": override(omit=True)} if hasattr(attrs.fields(cls), "error") else {}
     write = make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **leave_out)
-    converter.register_structure_hook(cls, make_dict_structure_fn(cls, converter, **leave_out))
+    read = make_dict_structure_fn(cls, converter, **leave_out)
+    has_kind = hasattr(attrs.fields(cls), "kind")
+
+    def structure(fields: Fields, _: object) -> Any:
+        if not has_kind:
+            del fields["kind"]
+        fields.pop(_EXACT, None)
+        return read(fields, cls)
+
+    converter.register_structure_hook(cls, structure)
     converter.register_unstructure_hook(cls, lambda entry: {"kind": entry.kind, **write(entry)})
 
 
@@ -295,7 +404,7 @@ def _time(text: object, _: object) -> datetime:
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
-    return at
+    return at if at.tzinfo is UTC else at.astimezone(UTC)
 
 
 def _bytes(text: object, _: object) -> bytes:

@@ -1,4 +1,4 @@
-"""The JSON form of values: read-only dicts and lists, and freeze(), which makes them.
+"""The JSON form of values (RFC 8259): read-only dicts and lists, and freeze(), which makes them.
 
 What is frozen holds only None, bool, int, float, str, FrozenDict and FrozenList, exact types at every depth,
 so a live State and a loaded one hold the same things.
@@ -26,6 +26,9 @@ import attrs
 MAX_DEPTH = 200
 """Deepest nesting of lists and dicts that is recorded."""
 
+MOST_KEY = 100
+"""Longest key that the path in an error shows, in characters."""
+
 _TOO_LONG = 10**4300
 """The first integer that Python refuses to turn into text, and text into it."""
 
@@ -41,7 +44,10 @@ def _refuse(what: str, copy: str) -> Callable[..., NoReturn]:
 
 @final
 class FrozenDict(dict[str, Any]):
-    """A read-only dict of frozen values. ``dict(x)`` copies one level, ``copy.deepcopy(x)`` all of them."""
+    """A read-only dict of frozen values, made by ``freeze``. ``dict(x)`` copies one level, ``copy.deepcopy(x)`` all.
+
+    Every method that changes a dict raises TypeError and says so.
+    """
 
     __slots__ = ()
 
@@ -61,7 +67,10 @@ class FrozenDict(dict[str, Any]):
 
 @final
 class FrozenList(list[Any]):
-    """A read-only list of frozen values. ``list(x)`` copies one level, ``copy.deepcopy(x)`` all of them."""
+    """A read-only list of frozen values, made by ``freeze``. ``list(x)`` copies one level, ``copy.deepcopy(x)`` all.
+
+    Every method that changes a list raises TypeError and says so.
+    """
 
     __slots__ = ()
 
@@ -80,7 +89,7 @@ class FrozenList(list[Any]):
 
 
 Json: TypeAlias = bool | int | float | str | FrozenDict | FrozenList | None
-"""What ``freeze`` returns."""
+"""What ``freeze`` returns: a JSON value, read-only."""
 
 
 def thaw(value: Json) -> Any:
@@ -106,22 +115,27 @@ def freeze(value: object, name: str = "value") -> Json:
 
     ``None, bool, int, float, str`` stay, their subclasses become the plain value; lists, tuples and NamedTuples
     become frozen lists; dicts with text keys, attrs classes, dataclasses and Pydantic models frozen dicts. Inside a
-    class also ``datetime`` (ISO text), ``Enum`` (its value), ``UUID``, ``Path`` and ``Decimal`` (text) are taken, and
-    a set where the class says the field is one (a sorted list).
+    class also ``datetime`` (ISO 8601 text), ``Enum`` (its value), ``UUID``, ``Path`` and ``Decimal`` (text) are taken,
+    and a set where the class says the field is one (a sorted list). Two surrogates that make a pair become the one
+    character they are; lone ones stay.
 
     Args:
         value: What to freeze. It isn't changed.
         name: What the error calls it, such as ``"extra_data"``.
 
     Raises:
-        TypeError: something in it isn't JSON; the message has the path to it and what to write.
-        ValueError: it holds itself, is nested more than 200 deep, or has an integer of more than 4300 digits.
+        TypeError: something in it isn't JSON, NaN and infinities (RFC 8259, section 6) and keys that are no text
+            included; the message has the path to it and what to write.
+        ValueError: it holds itself, is nested more than 200 deep, or has an integer of more than 4300 digits: Python
+            writes and reads no longer ones (``sys.set_int_max_str_digits``).
     """
     try:
         return _freeze(value, 0)
     except _UnfitError as unfit:
         circular = len(set(unfit.holders)) < len(unfit.holders)
         raise unfit.kind(f"{unfit.place(name)}: {'circular: it holds itself' if circular else unfit.reason}") from None
+    except RecursionError as error:
+        raise ValueError(f"{name}: nested too deep for Python's stack here, or circular: it holds itself") from error
 
 
 def freeze_dict(value: object, name: str = "value") -> FrozenDict:
@@ -180,9 +194,11 @@ _IN_CLASS, _IN_SET_FIELD, _IN_PYDANTIC = 1, 2, 4
 
 
 def joined(text: str) -> str:
-    """Return *text* as it comes back from JSON: two surrogates that make a pair are the one character they mean."""
-    if not isinstance(text, str):
-        raise TypeError(f"text must be str, not {type(text).__name__}: {_short(text)}")
+    """Return *text* as it comes back from JSON: a plain ``str``, in which a pair of surrogates is one character."""
+    if type(text) is not str:
+        if not isinstance(text, str):
+            raise TypeError(f"text must be str, not {type(text).__name__}: {_short(text)}")
+        text = str.__str__(text)
     if text.isascii():
         return text
     try:
@@ -223,15 +239,27 @@ def _freeze_items(value: dict[Any, Any], depth: int, place: int) -> dict[str, Js
         if type(key) is not str:
             if not isinstance(key, str):
                 raise _UnfitError(f"key {_short(key)} is {type(key).__name__}, not str; write str(key)")
-            key = str.__str__(key)
-        if not key.isascii():
-            key = joined(key)
+            key = _new_key(str.__str__(key), frozen)
+        elif not key.isascii():
+            key = _new_key(key, frozen)
         try:
             frozen[key] = _freeze(item, depth + 1, place)
         except _UnfitError as unfit:
-            unfit.passed(value, f"[{json.dumps(key, ensure_ascii=False)}]")
+            unfit.passed(value, f"[{_quoted(key)}]")
             raise
     return frozen
+
+
+def _new_key(key: str, frozen: dict[str, Json]) -> str:
+    """Return the text of a key that may be another key's text as well: JSON would keep one of the two."""
+    key = joined(key)
+    if key in frozen:
+        raise _UnfitError(f"two keys are {_quoted(key)} as JSON; give one another name")
+    return key
+
+
+def _quoted(key: str) -> str:
+    return json.dumps(key if len(key) <= MOST_KEY else f"{key[:MOST_KEY]}...", ensure_ascii=False)
 
 
 def _freeze_elements(value: list[Any] | tuple[Any, ...], depth: int, place: int) -> list[Json]:
@@ -393,6 +421,8 @@ def _pydantic_places(cls: Any) -> Mapping[str, int] | None:
 
 def _text_of_pydantic(value: object) -> str | int | float | None:
     """What Pydantic writes for one of the many types it knows, such as a URL; None where it knows none."""
+    if isinstance(value, bytes | bytearray):  # it takes those that happen to be UTF-8, and no others
+        return None
     try:
         text = sys.modules["pydantic_core"].to_jsonable_python(value)
     except Exception:  # noqa: BLE001  # whatever it says, ours is the error with the path

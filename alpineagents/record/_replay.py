@@ -32,6 +32,7 @@ from ._entries import (
     Stopped,
     StoppedByFinish,
     ToolResultEntry,
+    UnknownEntry,
 )
 from ._frozen import FrozenDict, Json
 from ._growing import Prefix, grown
@@ -298,6 +299,8 @@ def _apply(new: Snapshot, entry: Entry) -> None:
                 _let_waiting_in(new)
         case ExchangeEntry() | ModelEventEntry():
             new.usage += entry.usage
+        case UnknownEntry():
+            pass
         case ContextChangeEntry():
             raise AssertionError("fold handles it")
         case _:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, final, overload
+from typing import Any, Final, TypeVar, final, overload
 
 import attrs
 
@@ -25,6 +26,9 @@ from ._think import think
 from ._use_tools import use_tools
 
 T = TypeVar("T")
+
+
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def _as_model(model: object) -> Model:
@@ -75,7 +79,7 @@ class Agent(Value):
 
     Raises:
         TypeError: a setting of the wrong type.
-        ValueError: two tools of one name; an unknown model string.
+        ValueError: two tools of one name, or one that providers refuse; an unknown model string.
 
     Example:
         >>> from alpineagents.testing import FakeModel
@@ -108,6 +112,11 @@ class Agent(Value):
             raise ValueError(f"max_parallel_tools must be 1 or more (got {self.max_parallel_tools})")
         by_name: dict[str, Tool] = {}
         for one in self.tools:
+            if not _TOOL_NAME.fullmatch(one.name):
+                raise ValueError(
+                    f"tool name {one.name!r:.100} is none that providers take: use 1 to 64 letters, digits, _ and -,"
+                    " such as 'read_file'"
+                )
             if one.name in by_name:
                 raise ValueError(f"two tools are called {one.name!r}; give one another name: @tool(name='...')")
             by_name[one.name] = one

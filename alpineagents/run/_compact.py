@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final, Protocol
 
 import attrs
@@ -27,8 +26,13 @@ INSTRUCTIONS: Final = (
 
 CHARACTERS_PER_TOKEN: Final = 4
 IMAGE_TOKENS: Final = 1_500
+PDF: Final = "application/pdf"
+BYTES_PER_PDF_TOKEN: Final = 50
 MESSAGE_TOKENS: Final = 4
 """Rules of thumb, used only for what no reply has counted yet: the provider's own count takes their place."""
+
+LEAST_REPLACED: Final = 0.2
+"""Which part of the messages a summary has to replace to be worth its request."""
 
 
 @trio.lowlevel.enable_ki_protection
@@ -104,7 +108,7 @@ def _block_tokens(block: Block) -> int:
         case Image():
             return IMAGE_TOKENS
         case File():
-            return len(block.data) // CHARACTERS_PER_TOKEN
+            return len(block.data) // (BYTES_PER_PDF_TOKEN if block.media_type == PDF else CHARACTERS_PER_TOKEN)
         case _:
             return 0
 
@@ -146,10 +150,19 @@ class CompactIfFull(Value):
 
 
 def _can_shrink(snap: Snapshot) -> bool:
-    """Whether there is more than messages from the person's side: else compacting would go on for ever."""
+    """Whether a summary could replace enough: else compacting would go on at every turn, and make nothing smaller.
+
+    What a compaction leaves in place, the first message and the summary before, doesn't count.
+    """
     if snap.calls or snap.request_open:
         return False
-    return any(message.role != "user" for message in islice(snap.messages, len(snap.messages)))
+    messages = list(snap.messages)
+    first = next((message for message in messages if message.role == "user" and not message.is_summary), None)
+    if not any(message.role != "user" for message in messages):
+        return False
+    whole = sum(map(message_tokens, messages))
+    fixed = sum([message_tokens(m) for m in messages if m is first or m.is_summary])
+    return whole - fixed >= LEAST_REPLACED * whole
 
 
 compact_if_full: Final = CompactIfFull()

@@ -20,7 +20,7 @@ from ..record._entries import (
     ModelRequestEntry,
     ToolResultEntry,
 )
-from ..record._messages import Message, Reply, Request, TextDelta, ThinkingDelta, ToolSpec
+from ..record._messages import NO_USAGE, Message, Reply, Request, TextDelta, ThinkingDelta, ToolSpec
 from ..record._replay import Snapshot
 from ..state import State, current_calls, surrounded, take_request_back
 from ._keeper import barrier
@@ -36,6 +36,7 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
         refuse_finished(state, "think")
         _refuse_in_turn(state.snapshot_now())
         _open_request(state, setup.model.name, shown)
+        spent = NO_USAGE
         try:
             if setup.reporter is not None:
                 told(setup.reporter.on_think_start, state)
@@ -45,11 +46,12 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
                 answer = await respond(setup, state, request, setup.reporter)
             finally:
                 current_calls.reset(token)
+            spent = answer.usage
             reply = with_unique_ids(state.snapshot_now(), answer)
+            state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, reply))
         except BaseException as error:
-            record_error(state, error, "think", usage=usage_of(error))
+            record_error(state, error, "think", usage=spent + usage_of(error))
             raise
-        state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, reply))
         if setup.reporter is not None:
             _report(setup.reporter, state, reply)
         if reply.cut_off and all(is_blank(block) for block in reply.blocks):
@@ -176,7 +178,7 @@ def with_unique_ids(snap: Snapshot, reply: Reply) -> Reply:
     """
     calls = reply.tool_calls
     ids = {call.id for call in calls}
-    if len(ids) == len(calls) and "" not in ids and not any(map(snap.knows_call, ids)):
+    if len(ids) == len(calls) and all(map(_can_be_sent, ids)) and not any(map(snap.knows_call, ids)):
         return reply
     taken: set[str] = set()
     blocks: list[Block] = []
@@ -188,8 +190,13 @@ def with_unique_ids(snap: Snapshot, reply: Reply) -> Reply:
     return attrs.evolve(reply, blocks=tuple(blocks))
 
 
+def _can_be_sent(call_id: str) -> bool:
+    """Whether it is some text, and all of it: half a character would be lost on the way, and two ids be one."""
+    return call_id != "" and (call_id.isascii() or call_id.encode("utf-8", "replace").decode() == call_id)
+
+
 def _renamed(call: ToolCall, snap: Snapshot, taken: set[str]) -> ToolCall:
-    base = call.id or f"call_{snap.length}_{len(taken)}"
+    base = call.id.encode("utf-8", "replace").decode() or f"call_{snap.length}_{len(taken)}"
     name, count = base, 1
     while name in taken or snap.knows_call(name):
         count += 1

@@ -11,12 +11,12 @@ import trio
 
 from .._contracts import Tool, ToolContext
 from .._errors import ToolInputError
-from ..record._blocks import ResultBlock, TextBlock, ToolCall
-from ..record._entries import Entry, ToolOutcome, ToolResultEntry
+from ..record._blocks import ResultBlock, ToolCall
+from ..record._entries import Entry, ToolResultEntry
 from ..record._messages import NO_USAGE
 from ..record._replay import Snapshot
 from ..state import State, close_call, close_pending, current_calls, surrounded
-from ..tools import Ending, run_call
+from ..tools import Ending, failed, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._keeper import barrier
 from ._setup import Setup, how_closed, is_recorded, record_error, refuse_finished, told
@@ -71,7 +71,7 @@ def _plan(setup: Setup, state: State) -> list[_Planned]:
             tool = _find(setup, snap, call)
             planned.append(_Planned(call, tool, tool.read_args(_args(snap, call))))
         except ToolInputError as error:
-            wrong = Ending((TextBlock(str(error)),), ToolOutcome.INPUT_ERROR, None, error)
+            wrong = failed(error, setup.tool_map.get(call.name))
             _record(state, call, wrong)
             if setup.reporter is not None:
                 told(setup.reporter.on_tool_end, state, call, wrong.content, wrong.outcome)
@@ -87,7 +87,7 @@ def _find(setup: Setup, snap: Snapshot, call: ToolCall) -> Tool:
 
     near = difflib.get_close_matches(call.name, shown, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise ToolInputError(f"There is no tool {call.name!r}.{hint} Available: {', '.join(shown) or 'none'}.")
+    raise ToolInputError(f"There is no tool {call.name!r:.100}.{hint} Available: {', '.join(shown) or 'none'}.")
 
 
 def _args(snap: Snapshot, call: ToolCall) -> Any:
@@ -150,7 +150,10 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
     if setup.reporter is not None:
         told(setup.reporter.on_tool_start, state, call)
     context = ToolContext(
-        state, setup.agent, call, lambda blocks, how, error: _record_late(state, call, Ending(blocks, how, None, error))
+        state,
+        setup.agent,
+        call,
+        lambda content, outcome, error, full=None: _record_late(state, call, Ending(content, outcome, full, error)),
     )
     token = current_calls.set(surrounded(state, call.id))
     try:

@@ -25,7 +25,19 @@ _NESTED = "this code is inside an edit of the same extra_data already; change th
 
 @final
 class ExtraDataEdit(Holder):
-    """What ``edit_extra_data()`` returns: usable once, with ``with`` or ``async with``."""
+    """What ``edit_extra_data()`` returns: a block with a changeable copy of the notepad; it records what changed.
+
+    Usable once: with ``with`` in threads and plain scripts, with ``async with`` in trio tasks. Entering waits for its
+    turn, in order of arrival; leaving ``async with`` also waits until the change is saved.
+
+    Raises (entering):
+        RuntimeError: inside another edit of the same State, in a used one, under ``async with`` without trio, or where
+            a plain ``with`` would block an event loop.
+
+    Raises (leaving):
+        TypeError, ValueError: something in the dict isn't JSON; see ``freeze``. Nothing changes.
+        StoreError: ``async with``, and the store couldn't save it. It stays recorded.
+    """
 
     __slots__ = ("_before", "_data", "_state", "_thread", "_used")
 

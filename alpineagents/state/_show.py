@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from ..record._blocks import File, Image, ResultBlock, TextBlock, ToolCall
+from ..record._codec import unknown_parts
 from ..record._entries import (
     ContextChangeEntry,
     Entry,
@@ -24,22 +25,27 @@ from ..record._entries import (
     StoppedByPermission,
     StoppedByUntil,
     ToolResultEntry,
+    UnknownEntry,
 )
 from ..record._replay import Snapshot
 
 WIDTH = 100
 """Longest text shown of one value, in characters."""
 
+LINE = 500
+"""Longest line, in characters: a reply can have many calls, each of them shown."""
+
 
 def show(snapshot: Snapshot) -> str:
     """Return one line per entry, such as ``[turn 1] tool_result read_file: 8 B``, and a last one with how it stands."""
-    lines = [f"[turn {entry.turn}] {entry.kind} {describe(entry)}" for entry in snapshot.history]
-    return "\n".join([_line(line) for line in [*lines, standing(snapshot)]])
+    lines = [_line(f"[turn {entry.turn}] {entry.kind} {describe(entry)}") for entry in snapshot.history]
+    return "\n".join([*lines, standing(snapshot)])
 
 
 def _line(text: str) -> str:
-    """One line that can be printed anywhere, whatever characters it came with."""
-    return " ".join(text.split()).encode("utf-8", "replace").decode()
+    """One line that can be printed anywhere, whatever characters it came with, cut where it is long."""
+    line = " ".join(text.split()).encode("utf-8", "replace").decode()
+    return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
 def _repr(value: object) -> str:
@@ -64,14 +70,14 @@ def show_html(state_id: str, snapshot: Snapshot) -> str:
 
 
 def standing(snapshot: Snapshot) -> str:
-    """Say how the State stands, in one line."""
+    """Say how the State stands, in one short line."""
     if snapshot.request_open:
         return "waiting for the model"
     if pending := snapshot.pending_calls:
         names = ", ".join(call.name for call in pending[:5])
-        return f"{len(pending)} pending {'call' if len(pending) == 1 else 'calls'}: {names}"
+        return f"{len(pending)} pending {'call' if len(pending) == 1 else 'calls'}: {_short(names)}"
     if snapshot.stopped is not None:
-        return f"{'finished' if snapshot.finished else 'stopped'}: {stop_reason(snapshot.stopped)}"
+        return f"{'finished' if snapshot.finished else 'stopped'}: {_short(stop_reason(snapshot.stopped))}"
     return "empty" if not snapshot.length else "between turns"
 
 
@@ -93,7 +99,12 @@ def stop_reason(stopped: Stopped) -> str:
 
 
 def describe(entry: Entry) -> str:
-    """Say what an entry holds, in one line."""
+    """Say what an entry holds, in one line that can be printed anywhere."""
+    new = unknown_parts(entry)
+    return _line(f"{_content(entry)} (and of a newer version: {', '.join(new)})" if new else _content(entry))
+
+
+def _content(entry: Entry) -> str:
     match entry:
         case MessageEntry():
             return _short(entry.content.text)
@@ -119,6 +130,8 @@ def describe(entry: Entry) -> str:
             return ", ".join([*entry.content, *(f"-{key}" for key in entry.removed)])
         case ErrorEntry():
             return _short(entry.content)
+        case UnknownEntry():
+            return _short(f"(recorded by a newer version) {_repr(entry.content)}")
         case _:
             assert_never(entry)
 
@@ -161,5 +174,5 @@ def _bytes(count: int) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = _line(text)
     return line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."

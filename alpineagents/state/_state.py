@@ -5,24 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import cast, final
+from types import NoneType
+from typing import Final, NoReturn, SupportsIndex, cast, final, get_args
 
 import trio
 
+from ..record._blocks import ToolCall
 from ..record._conversation import clearable, first_fault
 from ..record._entries import (
+    AgentInfo,
     ContextChange,
     ContextChangeEntry,
     Entry,
     EntryBase,
+    ErrorEntry,
+    Exchange,
+    ExchangeEntry,
     ExtraDataEntry,
     MessageEntry,
+    ModelEvent,
+    ModelEventEntry,
+    ModelReplyEntry,
+    ModelRequestEntry,
+    RunStartEntry,
     StopEntry,
+    Stopped,
     StoppedByFinish,
     ToolResultEntry,
 )
-from ..record._frozen import freeze_dict
-from ..record._messages import Message
+from ..record._frozen import FrozenDict, freeze_dict
+from ..record._messages import Message, Reply
 from ..record._replay import Snapshot, replay
 from ._clock import new_id
 from ._extra_data import ExtraDataEdit
@@ -289,6 +301,11 @@ class State(Recorder):
         _check_count("after", after)
         return Watch(self, after)
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a State isn't copied or pickled: two would have one id; write state.fork(), or keep state.snapshot()"
+        )
+
     def __str__(self) -> str:
         return show(self._snap)
 
@@ -311,7 +328,7 @@ def _checked_id(state_id: object) -> str:
         raise TypeError(f"id must be str, not {type(state_id).__name__}")
     if not _ID.fullmatch(state_id):
         raise ValueError(f"id {state_id!r:.150}: use 1 to 128 letters, digits, _ and -, such as 'bug-1'")
-    return str(state_id)
+    return str.__str__(state_id)
 
 
 def _checked_messages(messages: object) -> tuple[Message, ...]:
@@ -331,10 +348,33 @@ def _checked_messages(messages: object) -> tuple[Message, ...]:
     return tuple(checked)
 
 
+_CONTENT: Final[dict[type, type | tuple[type, ...]]] = {
+    MessageEntry: Message,
+    ModelRequestEntry: str,
+    ModelReplyEntry: Reply,
+    ModelEventEntry: ModelEvent,
+    ToolResultEntry: tuple,
+    ExchangeEntry: Exchange,
+    ContextChangeEntry: ContextChange,
+    RunStartEntry: AgentInfo,
+    StopEntry: (*get_args(Stopped), NoneType),
+    ExtraDataEntry: FrozenDict,
+    ErrorEntry: str,
+}
+
+
 def _entries(history: Iterable[object]) -> Iterator[Entry]:
-    for position, entry in enumerate(history):
-        if not isinstance(entry, EntryBase):
+    """Check what no type checker may have checked; replay checks how entries follow each other."""
+    for position, given in enumerate(history):
+        if not isinstance(given, EntryBase):
             raise TypeError(
-                f"history[{position}] is a {type(entry).__name__}, not an entry: State(history=other.history)"
+                f"history[{position}] is a {type(given).__name__}, not an entry: State(history=other.history)"
             )
-        yield cast("Entry", entry)
+        entry = cast("Entry", given)
+        if not isinstance(entry.content, _CONTENT.get(type(entry), object)) or not isinstance(entry.at, datetime):
+            raise TypeError(
+                f"history[{position}]: no {type(entry).__name__} has such a content or time: {entry!r:.200}"
+            )
+        if isinstance(entry, ToolResultEntry) and not isinstance(entry.call, ToolCall):
+            raise TypeError(f"history[{position}]: its call is a {type(entry.call).__name__}, not a ToolCall")
+        yield entry

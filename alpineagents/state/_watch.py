@@ -14,9 +14,13 @@ from ._waiters import require_trio
 
 @final
 class Watch:
-    """An async iterator over entries, live; it loses none, however slow its reader is.
+    """An async iterator over entries, live; it loses none, however slow its reader is. Made by ``state.watch()``.
 
-    Ends when the State is finished and no run is on, or when it is closed.
+    Ends when the State is finished and no run is on, or when it is closed: with ``aclose``, or by leaving
+    ``async with``. A wait that is cancelled loses nothing either: the next one goes on from there.
+
+    Raises (when iterated):
+        RuntimeError: outside of a trio task.
     """
 
     def __init__(self, state: Recorder, after: int) -> None:

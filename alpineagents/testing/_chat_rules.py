@@ -1,7 +1,7 @@
 """What a Chat Completions provider refuses in a request.
 
 Source: OpenAI's API reference, "Create chat completion" (December 2026), and what stricter servers than OpenAI's
-demand: no empty text, results right behind their calls and in order.
+demand: no empty text, results right behind their calls and in order, no call id twice, the person first.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ _MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
     "tool": frozenset(("content", "tool_call_id")),
 }
 _PART_TYPES = frozenset(("text", "image_url", "file"))
+_MAX_TEXT = 10_485_760
+"""Characters of one text, as OpenAI's own error names the limit ("string_above_max_length")."""
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def problems(body: Any) -> Iterator[str]:
@@ -63,6 +66,8 @@ def problems(body: Any) -> Iterator[str]:
         yield f"Unrecognized request argument supplied: {name}"
     if not isinstance(body.get("model"), str) or not body["model"]:
         yield "you must provide a model parameter"
+    if not _is_unicode(body):
+        yield "We could not parse the JSON body of your request: half of a surrogate pair"
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         yield "[] is too short - 'messages'"
@@ -84,11 +89,17 @@ def _message_problems(message: Any) -> Iterator[str]:
     if isinstance(content, list):
         for part in content:
             yield from _part_problems(part, role)
+        if not content:
+            yield "[] is too short - 'content'"
     elif content is None and role == "assistant" and calls:
         pass
     elif not isinstance(content, str) or not content.strip():
-        yield f"content must be non-empty text (got {content!r})"
-    for call in calls or ():
+        yield f"content must be non-empty text (got {content!r:.80})"
+    elif len(content) > _MAX_TEXT:
+        yield _too_long(content)
+    if "tool_calls" in message and not (isinstance(calls, list) and calls):
+        yield f"{calls!r:.80} is too short - 'tool_calls'"
+    for call in _calls_of(message):
         yield from _call_problems(call)
 
 
@@ -96,19 +107,43 @@ def _part_problems(part: Any, role: str) -> Iterator[str]:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in _PART_TYPES or kind not in part:
         yield f"unsupported part {part!r:.80}"
-    elif kind == "text" and not part["text"].strip():
+    elif kind != "text":
+        if role != "user":
+            yield f"a {role} message holds text only"
+    elif not isinstance(part["text"], str) or not part["text"].strip():
         yield "text content blocks must be non-empty"
-    elif kind != "text" and role != "user":
-        yield f"a {role} message holds text only"
+    elif len(part["text"]) > _MAX_TEXT:
+        yield _too_long(part["text"])
 
 
-def _call_problems(call: Any) -> Iterator[str]:
-    function = call.get("function") or {}
-    if call.get("type") != "function" or not call.get("id"):
+def _too_long(text: str) -> str:
+    return f"string too long: expected a maximum length of {_MAX_TEXT}, but got one of length {len(text)}"
+
+
+def _is_unicode(value: Any) -> bool:
+    """Whether all text in *value* can be written in UTF-8."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _calls_of(message: Any) -> Sequence[Mapping[str, Any]]:
+    """The calls of a message, as far as they are objects."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return [call if isinstance(call, dict) else {} for call in calls] if isinstance(calls, list) else []
+
+
+def _call_problems(call: Mapping[str, Any]) -> Iterator[str]:
+    function = call.get("function")
+    if not isinstance(function, dict):
+        function = {}
+    if call.get("type") != "function" or not isinstance(call.get("id"), str) or not call["id"]:
         yield f"a tool call needs an id and the type 'function' (got {call!r:.80})"
     name = function.get("name")
-    if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
-        yield f"invalid function name {name!r}"
+    if not isinstance(name, str) or not _FUNCTION_NAME.fullmatch(name):
+        yield f"invalid function name {name!r:.80}"
     try:
         arguments = json.loads(str(function.get("arguments")))
     except ValueError:
@@ -118,10 +153,14 @@ def _call_problems(call: Any) -> Iterator[str]:
 
 
 def _order_problems(messages: Sequence[Any]) -> Iterator[str]:
-    """Every call is answered right behind its message, once, in order; every result answers one."""
+    """The person speaks first; every call is answered right behind its message, once, in order; no id comes twice."""
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    first = next((number for number, role in enumerate(roles) if role not in ("system", "developer")), None)
+    if first is None or roles[first] == "assistant":
+        yield "the first message that isn't the system's must be of the role 'user'"
+    seen: set[Any] = set()
     pending: list[Any] = []
-    for number, message in enumerate(messages):
-        role = message.get("role")
+    for number, (role, message) in enumerate(zip(roles, messages, strict=True)):
         if role == "tool":
             if not pending or message.get("tool_call_id") != pending.pop(0):
                 yield (
@@ -131,19 +170,28 @@ def _order_problems(messages: Sequence[Any]) -> Iterator[str]:
             continue
         if pending:
             yield f"messages[{number}]: no tool message answers {', '.join(map(str, pending))}"
-        pending = [call.get("id") for call in message.get("tool_calls") or ()]
-        if len(set(pending)) < len(pending):
+        if role in ("system", "developer") and first is not None and number > first:
+            yield f"messages[{number}]: a system message must be at the beginning"
+        pending = [call.get("id") for call in _calls_of(message)]
+        if len(set(map(str, pending))) < len(pending):
             yield f"messages[{number}]: two tool calls have one id"
+        if again := seen.intersection(map(str, pending)):
+            yield f"messages[{number}]: a tool call before has the id {min(again)}"
+        seen.update(map(str, pending))
     if pending:
         yield f"no tool message answers {', '.join(map(str, pending))}"
 
 
 def _tool_problems(body: Mapping[str, Any]) -> Iterator[str]:
     tools = body.get("tools")
-    names = [tool.get("function", {}).get("name") for tool in tools or ()]
+    functions = [tool.get("function") if isinstance(tool, dict) else None for tool in tools or ()]
+    names = [function.get("name") if isinstance(function, dict) else None for function in functions]
     if tools is not None and not tools:
         yield "[] is too short - 'tools'"
-    if len(set(names)) < len(names):
+    for name in names:
+        if not isinstance(name, str) or not _FUNCTION_NAME.fullmatch(name):
+            yield f"tools: invalid function name {name!r:.80}"
+    if len(set(map(str, names))) < len(names):
         yield "two tools have one name"
     choice = body.get("tool_choice")
     if choice is not None and not tools:

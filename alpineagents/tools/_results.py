@@ -16,6 +16,9 @@ from ..record._frozen import freeze
 from ..record._value import Value
 from ._misfit import error_text, is_a
 
+MAX_RESULT_BYTES = 64 * 1024
+"""UTF-8 bytes of text that the model gets of a result, where no tool says otherwise."""
+
 MAX_FULL_BYTES = 16 * 1024 * 1024
 """UTF-8 bytes of text that are kept of a result that the model gets shortened."""
 
@@ -58,9 +61,10 @@ def done(result: object, tool: Named) -> Ending:
     return Ending(content, ToolOutcome.DONE, full)
 
 
-def failed(error: ToolError, tool: Named) -> Ending:
-    """Return the Ending of a call that raised *error*, which the model reads."""
-    content, full = _fitted((TextBlock(error_text(error)),), tool.max_result_bytes)
+def failed(error: ToolError, tool: Named | None) -> Ending:
+    """Return the Ending of a call that raised *error*, which the model reads. *tool*: None where there is no such."""
+    max_bytes = MAX_RESULT_BYTES if tool is None else tool.max_result_bytes
+    content, full = _fitted((TextBlock(error_text(error)),), max_bytes)
     outcome = ToolOutcome.INPUT_ERROR if isinstance(error, ToolInputError) else ToolOutcome.ERROR
     return Ending(content, outcome, full, error)
 
@@ -108,22 +112,38 @@ def _json(result: object, name: str, path: str) -> str:
 
 def _fitted(blocks: Blocks, max_bytes: int) -> tuple[Blocks, Blocks | None]:
     """Without blank text, and cut if there is more than *max_bytes* of it."""
-    characters = 0
+    most = 0
     for block in blocks:
         if isinstance(block, TextBlock):
-            characters += len(block.text)
+            most += 4 * len(block.text)  # no character has more bytes
             if is_blank(block):
                 return _fitted(tuple([block for block in blocks if not is_blank(block)]) or _EMPTY, max_bytes)
-    if characters * 4 <= max_bytes:  # no character has more bytes
+        elif _is_text_file(block):
+            most += len(block.data)
+    if most <= max_bytes:
         return blocks, None
-    size = _size(blocks)
+    size = sum([len(_text_of(block)) for block in blocks])
     if size <= max_bytes:
         return blocks, None
     return _cut(blocks, size, max_bytes), _cut(blocks, size, MAX_FULL_BYTES)
 
 
-def _size(blocks: Blocks) -> int:
-    return sum([len(block.text.encode()) for block in blocks if isinstance(block, TextBlock)])
+def _is_text_file(block: ResultBlock) -> bool:
+    """Whether it is a document that goes to a model as text."""
+    return isinstance(block, File) and block.media_type.startswith("text/")
+
+
+def _text_of(block: ResultBlock) -> bytes:
+    if isinstance(block, TextBlock):
+        return block.text.encode()
+    return block.data if _is_text_file(block) else b""
+
+
+def _of_text(block: ResultBlock, text: bytes) -> ResultBlock:
+    """Return a block like *block* with another text."""
+    if isinstance(block, File):
+        return File(text, media_type=block.media_type, name=block.name)
+    return TextBlock(text.decode())
 
 
 def _cut(blocks: Blocks, size: int, max_bytes: int) -> Blocks:
@@ -131,7 +151,7 @@ def _cut(blocks: Blocks, size: int, max_bytes: int) -> Blocks:
     if size <= max_bytes:
         return blocks
     room = max(max_bytes - len(_gap(size)), max_bytes // 2)
-    text = b"".join([block.text.encode() for block in blocks if isinstance(block, TextBlock)])
+    text = b"".join([_text_of(block) for block in blocks])
     start, end = room - room // 2, size - room // 2
     while _is_inside_character(text, start):
         start -= 1
@@ -146,18 +166,15 @@ def _is_inside_character(text: bytes, position: int) -> bool:
 
 def _without(blocks: Blocks, start: int, end: int) -> Iterator[ResultBlock]:
     """Leave out bytes *start* to *end* of the text of all blocks; the first block that lost some says so."""
-    position, gap = 0, _gap(end - start)
+    position, gap = 0, _gap(end - start).encode()
     for block in blocks:
-        if not isinstance(block, TextBlock):
-            yield block
-            continue
-        text = block.text.encode()
+        text = _text_of(block)
         first, last = max(start - position, 0), max(end - position, 0)
         if first < len(text) and last > 0:
-            kept = TextBlock(text[:first].decode() + gap + text[last:].decode())
-            gap = ""
-            if not is_blank(kept):
-                yield kept
+            kept = text[:first] + gap + text[last:]
+            gap = b""
+            if kept and not kept.isspace():
+                yield _of_text(block, kept)
         else:
             yield block
         position += len(text)

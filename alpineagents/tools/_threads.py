@@ -103,7 +103,7 @@ class ThreadCall:
 
 def _record_late(tool: Tool, context: ToolContext, result: Any, error: BaseException | None) -> None:
     ending = _late_ending(tool, result, error)
-    context.record_late(ending.content, ending.outcome, ending.error)
+    context.record_late(ending.content, ending.outcome, ending.error, ending.full)
 
 
 def _late_ending(tool: Tool, result: Any, error: BaseException | None) -> Ending:

@@ -195,6 +195,33 @@ def test_a_history_that_is_none_is_a_type_error(history):
         State(history=history)
 
 
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda state: State(id=1), TypeError, "id must be str, not int"),
+        (lambda state: State(id="a b"), ValueError, "id 'a b': use 1 to 128 letters, digits, _ and -"),
+        (lambda state: State(messages="x"), TypeError, "messages must be a list of Message, not str: State(messages=["),
+        (lambda state: State(messages=[Message.user("x"), 3]), TypeError, "messages[1] is a int; make it a Message: "),
+        (lambda state: State(history=[GO[0], 3]), TypeError, "history[1] is a int, not an entry: State(history="),
+        (lambda state: state.add_message("x"), TypeError, "add_message takes a Message, not str: state.add_message("),
+        (lambda state: state.compact(3), TypeError, "summary must be str, not int"),
+        (lambda state: state.clear_tool_results("5"), TypeError, "keep_last must be an int, not str"),
+        (lambda state: state.clear_tool_results(True), TypeError, "keep_last must be an int, not bool"),
+        (lambda state: state.clear_tool_results(-1), ValueError, "keep_last must be 0 or more (got -1)"),
+        (lambda state: state.watch(None), TypeError, "after must be an int, not NoneType"),
+        (lambda state: state.watch(-1), ValueError, "after must be 0 or more (got -1)"),
+        (lambda state: state.restore(3), TypeError, "restore takes a StateSnapshot, not int: state.restore(state.snap"),
+    ],
+)
+def test_an_argument_that_is_wrong_is_named_first_with_what_it_is(call, error, message):
+    state = answered()
+
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        call(state)
+
+    assert len(state.history) == len(ANSWERED)
+
+
 def test_a_state_of_the_same_history_has_the_same_values_and_goes_its_own_way():
     state = pending()
     other = State(history=state.history)
@@ -233,11 +260,25 @@ def test_a_state_works_without_any_event_loop_and_without_trio_running():
 # history and messages as sequences
 
 
+def talking(*words: str) -> State:
+    state = State()
+    for word in words:
+        state.add_message(Message.user(word))
+    return state
+
+
+class Anything:
+    """Equal to all that doesn't know better."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None
+
+
 @pytest.mark.parametrize("name", ["history", "messages"])
 def test_history_and_messages_are_read_only_sequences(name):
-    state = State(messages=[Message.user("a")])
-    state.add_message(Message.user("b"))
-    state.add_message(Message.user("c"))
+    state = talking("a", "b", "c")
     sequence = getattr(state, name)
     plain = list(sequence)
 
@@ -255,10 +296,15 @@ def test_history_and_messages_are_read_only_sequences(name):
     assert sequence == tuple(plain)
     assert sequence != plain[:2]
     assert sequence != [*plain, 1]
+    assert sequence == getattr(state, name)
     assert sequence == getattr(state.fork(), name)
+    assert sequence != getattr(talking("a", "b", "d"), name)
+    assert sequence != getattr(talking("a", "b"), name)
     assert sequence != 3
+    assert sequence == Anything()
+    assert repr(sequence) == repr(plain)
     for index in (3, -4):
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError, match=rf"^index {index} of 3 items$"):
             sequence[index]
     with pytest.raises(TypeError):
         sequence[0] = plain[0]
@@ -468,6 +514,19 @@ def test_snapshots_are_equal_when_their_histories_are():
     assert snapshot != "x"
     with pytest.raises(TypeError, match="unhashable"):
         hash(snapshot)
+
+
+def test_snapshots_of_as_many_entries_that_say_something_else_are_different():
+    assert talking("a", "b").snapshot() != talking("a", "c").snapshot()
+
+
+def test_a_snapshot_of_a_fork_that_has_gone_on_is_of_another_state():
+    state = talking("a")
+    fork = state.fork()
+    fork.add_message(Message.user("b"))
+
+    with pytest.raises(ValueError, match="isn't the beginning of that of State"):
+        state.restore(fork.snapshot())
 
 
 def test_two_states_that_did_the_same_are_equal_whenever_they_did_it():

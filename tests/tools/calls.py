@@ -19,7 +19,7 @@ class LateResults:
 
     records: list[tuple[str, ToolOutcome, BaseException | None]] = attrs.Factory(list)
 
-    def record(self, content: Any, outcome: ToolOutcome, error: BaseException | None) -> None:
+    def record(self, content: Any, outcome: ToolOutcome, error: BaseException | None, full: Any = None) -> None:
         self.records.append((content[0].text, outcome, error))
 
 

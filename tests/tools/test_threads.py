@@ -42,7 +42,7 @@ class Recorder(LateResults):
         super().__init__()
         self.recorded = threading.Event()
 
-    def record(self, content: Any, outcome: ToolOutcome, error: BaseException | None) -> None:
+    def record(self, content: Any, outcome: ToolOutcome, error: BaseException | None, full: Any = None) -> None:
         super().record(content, outcome, error)
         self.recorded.set()
 

@@ -1,0 +1,36 @@
+"""Reads the command line and does what it says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from .._errors import AlpineAgentsError
+from . import _store
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says and return the exit code: 0, 1 where something failed, 2 where it is wrong.
+
+    Args:
+        argv: The arguments; those of the process when left out.
+    """
+    parser = argparse.ArgumentParser(prog="alpineagents", description="Look after saved States.")
+    _store.add_to(parser.add_subparsers(metavar="COMMAND", required=True))
+    args = parser.parse_args(argv)
+    try:
+        code: int = trio.run(args.command, args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has seen enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except (AlpineAgentsError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return code

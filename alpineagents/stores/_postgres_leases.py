@@ -1,0 +1,111 @@
+"""The leases that one PostgresStore holds, by their tokens; the rows in the database are the truth about them.
+
+Invariant: a token that may be in the database is in ``_held``, in ``_left``, or in the hands of a thread that puts it
+into one of them or takes it out of the database. A row whose token is in ``_left`` holds up nobody in this object.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, final
+from uuid import UUID, uuid4
+
+import trio
+
+from .._errors import RunningElsewhereError, StoreError
+from . import _postgres_rows as rows
+from ._holder import this_process
+from ._threads import in_thread
+
+if TYPE_CHECKING:
+    from ._postgres_connections import Connections
+
+RELEASE_SECONDS: Final = 5.0
+"""How long giving a lease back may take before it is left to run out."""
+
+
+@final
+class Leases:
+    """Takes leases, knows which are held, and gives them back. Usable in any thread and trio run."""
+
+    def __init__(self, connections: Connections, seconds: float) -> None:
+        self._connections = connections
+        self.seconds = seconds
+        self._lock = threading.Lock()
+        self._held: dict[str, UUID] = {}
+        self._left: dict[str, set[UUID]] = {}
+
+    def held(self, state_id: str) -> UUID | None:
+        """Return the token of the lease that is held; None if none is."""
+        return self._held.get(state_id)
+
+    def claim(self, state_id: str) -> rows.Claim:
+        """Return what to write to take a lease."""
+        with self._lock:
+            free = tuple(self._left.get(state_id, ()))
+        return rows.Claim(uuid4(), this_process().encoded(), self.seconds, free)
+
+    async def take(self, state_id: str) -> UUID:
+        """Take a lease and return its token. Checkpoint: yes. Cancelled: at once, and nothing is held.
+
+        Raises:
+            RunningElsewhereError: somebody else holds it.
+            StoreError: it couldn't be written. If it is there all the same, this object takes it again.
+        """
+        claim = self.claim(state_id)
+        try:
+            await in_thread(self._take, state_id, claim, abandon_on_cancel=True)
+        except trio.Cancelled:
+            with self._lock:
+                was_taken = self._held.get(state_id) == claim.token
+                self._leave(state_id, claim.token)  # now the thread gives it back, if it isn't done yet
+            if was_taken:
+                await self._released(state_id, claim.token)
+            raise
+        return claim.token
+
+    async def end(self, state_id: str, token: UUID) -> None:
+        """Give a lease back, in a few seconds or not at all. Raises nothing. Cancelled: the same."""
+        with self._lock:
+            self._leave(state_id, token)
+        await self._released(state_id, token)
+
+    def _take(self, state_id: str, claim: rows.Claim) -> None:
+        try:
+            self._connections.run(rows.claim, state_id, claim)
+        except RunningElsewhereError:
+            self._forget(state_id, claim.token)
+            raise
+        except StoreError:
+            with self._lock:
+                self._leave(state_id, claim.token)
+            raise
+        with self._lock:
+            is_wanted = claim.token not in self._left.get(state_id, ())
+            if is_wanted:
+                self._held[state_id] = claim.token
+        if not is_wanted:
+            self._release(state_id, claim.token)
+
+    async def _released(self, state_id: str, token: UUID) -> None:
+        with trio.move_on_after(RELEASE_SECONDS, shield=True):  # One that is left behind locks the State for others.
+            await in_thread(self._release, state_id, token, abandon_on_cancel=True)
+
+    def _release(self, state_id: str, token: UUID) -> None:
+        try:
+            self._connections.run(rows.release, state_id, token)
+        except StoreError:
+            return  # It runs out by itself, or this object takes it again.
+        self._forget(state_id, token)
+
+    def _leave(self, state_id: str, token: UUID) -> None:
+        if self._held.get(state_id) == token:
+            del self._held[state_id]
+        self._left.setdefault(state_id, set()).add(token)
+
+    def _forget(self, state_id: str, token: UUID) -> None:
+        with self._lock:
+            left = self._left.get(state_id, set())
+            left.discard(token)
+            if not left:
+                self._left.pop(state_id, None)

@@ -1,0 +1,88 @@
+"""Who waits for a State to change or to be saved, and gets there whatever runs, acts or ends meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from alpineagents import Agent, Message, State, StoreError, tool
+from alpineagents.testing import FakeModel, tool_call
+
+from ..run.runs import HungStore
+from .test_state import texts
+
+
+@tool
+async def quick() -> str:
+    """Return at once."""
+    return "ok"
+
+
+async def test_a_message_waits_for_the_calls_of_a_run_that_is_between_two_actions():
+    """Nobody runs them at this moment, but the run is going to."""
+    state = State(messages=[Message.user("go")])
+    between, go_on = trio.Event(), trio.Event()
+
+    async def body(agent, state):
+        await agent.think(state)
+        between.set()
+        await go_on.wait()
+        await agent.use_tools(state)
+
+    async def say():
+        await state.add_message(Message.user("x"))
+        assert texts(state)[-1] == "x"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Agent(model=FakeModel([tool_call("quick")]), tools=[quick], loop=body).run, state)
+        await between.wait()
+        nursery.start_soon(say)
+        await trio.testing.wait_all_tasks_blocked()
+        assert texts(state)[-1] != "x"
+        go_on.set()
+
+
+async def test_a_receipt_left_behind_by_an_action_whose_last_save_hangs_is_saved_once_the_store_works(autojump_clock):
+    store = HungStore()
+    state = State(messages=[Message.user("go")])
+    asked, saved = trio.Event(), trio.Event()
+
+    async def say():
+        await asked.wait()
+        await state.add_message(Message.user("more"))
+        saved.set()
+
+    async def answer(request):
+        store.hung = True
+        asked.set()
+        await trio.testing.wait_all_tasks_blocked()
+        return "ok"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say)
+        with pytest.raises(StoreError):
+            await Agent(model=FakeModel([answer]), store=store).think(state)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not saved.is_set()
+        store.hung = False
+        store.let_go.set()
+        with trio.fail_after(60):
+            await saved.wait()
+
+    assert state.saved == len(state.history) == 4
+
+
+async def test_loading_a_child_that_is_here_is_a_checkpoint():
+    child = State(messages=[Message.user("part")])
+
+    @tool
+    async def delegate() -> str:
+        """Delegate."""
+        return await Agent(model=FakeModel(["part done"])).run(child)
+
+    state = State(messages=[Message.user("all")])
+    await Agent(model=FakeModel([tool_call("delegate"), "done"]), tools=[delegate]).run(state)
+
+    with trio.testing.assert_checkpoints():
+        assert await state.load_child(child.id) is child
