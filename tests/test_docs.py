@@ -12,6 +12,10 @@ import trio
 
 from alpineagents.testing import ProviderServer, tool_call
 
+from .stores.postgres import cluster
+
+__all__ = ["cluster"]  # the fixture
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -31,8 +35,9 @@ def code_of(page: Path) -> str:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))], ids=lambda p: p.name
 )
-async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     code = code_of(page)
+    database = request.getfixturevalue("cluster").dsn() if "DATABASE_URL" in code else ""
     script = tmp_path / page.with_suffix(".py").name
     script.write_text(code, encoding="utf-8")
     shutil.copy(ROOT / "README.md", tmp_path)
@@ -55,7 +60,12 @@ async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         done = await trio.run_process(
             command if pytest_page else [sys.executable, "-W", "error", script],
             cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "none"},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "OPENAI_BASE_URL": server.base_url,
+                "OPENAI_API_KEY": "none",
+                "DATABASE_URL": database,
+            },
             capture_stdout=True,
             capture_stderr=True,
             check=False,

@@ -68,6 +68,8 @@ class StateLog:
         self._users = 0
         self._leased = False
         self._known: _Known | None = None
+        self._failed: tuple[int, int, int] | None = None
+        """In which file (its inode), from where to where a write that failed may have left something."""
 
     # Who uses it
 
@@ -112,10 +114,12 @@ class StateLog:
             try:
                 file = self._use(lease=True, create=False)
             except FileNotFoundError:
+                if self._sync and self._folder.exists():  # whoever removed it may have died before this
+                    sync_folder(self._folder)
                 return
             try:
                 with self._writing:
-                    self._known = None
+                    self._known = self._failed = None
                     file.remove()
                     if self._sync:
                         sync_folder(self._folder)
@@ -175,6 +179,7 @@ class StateLog:
                 self._unuse()
 
     def _append(self, file: LockedFile, first_seq: int, entries: Sequence[bytes], info: Info) -> None:
+        self._cut_off_failed(file)
         known = self._known_of(file)
         check_no_gap(self._state_id, self._path, first_seq, known.length)
         if entries and first_seq < known.length:
@@ -196,6 +201,18 @@ class StateLog:
             known = attrs.evolve(known, synced=True)
         # Not if there is something to be cut off still: it would be from memory, not from what was found just now.
         self._known = known if known.stamp[1] == known.size else None
+
+    def _cut_off_failed(self, file: LockedFile) -> None:
+        """Cut off what couldn't be synced: it is seen in the cache, and Linux forgets that the disk hasn't got it.
+
+        Where another process has appended behind it since, it stays: that was acknowledged.
+        """
+        if self._failed is not None:
+            inode, start, end = self._failed
+            stat = os.fstat(file.fd)
+            if stat.st_ino == inode and start < stat.st_size <= end:
+                os.ftruncate(file.fd, start)
+            self._failed = None
 
     def _known_of(self, file: LockedFile) -> _Known:
         """Return what the log holds; reads it only if somebody else has changed it."""
@@ -242,8 +259,9 @@ class StateLog:
             if self._sync:
                 sync_file(file.fd)
         except OSError:
+            self._failed = os.fstat(file.fd).st_ino, known.size, known.size + len(data)
             with suppress(OSError):
-                os.ftruncate(file.fd, known.size)
+                self._cut_off_failed(file)
             raise
         size = known.size + len(data)
         base, base_end = (info, size) if info_text.startswith(b"{") else (base, known.base_end)

@@ -237,4 +237,6 @@ def test_retry_after_is_read_in_all_its_forms(headers, seconds):
 
 def test_a_request_is_made_by_the_wire_alone():
     """Pure: no event loop, no client, no key."""
-    assert json.loads(WIRE.encode(Request(messages=[])))["messages"] == []
+    assert json.loads(WIRE.encode(Request(messages=[])))["messages"] == [
+        {"role": "user", "content": "(nothing said yet)"}
+    ]

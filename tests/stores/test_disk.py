@@ -6,19 +6,33 @@ import errno
 import os
 import resource
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from alpineagents import ConflictError, FileStore, RunningElsewhereError, StateNotFoundError, StoreError
+from alpineagents import (
+    ConflictError,
+    CorruptStoreError,
+    FileStore,
+    RunningElsewhereError,
+    StateNotFoundError,
+    StoreError,
+)
 
-from .histories import INFO, conversation, encoded, files_in, infos_of, log_of, put, raws
+from .disk import KILL, SHORT, Disk, faults
+from .histories import INFO, conversation, encoded, entries_of, files_in, infos_of, log_of, put, raw, raws
 
 # ---- How often
 
@@ -330,6 +344,230 @@ async def test_after_a_call_that_failed_the_next_save_has_everything(
     assert list(await files.read("bug-1")) == raws(there + 4)
     assert await infos_of(files) == {"bug-1": {"turn": 2}}
     assert files_in(files) == ["bug-1.jsonl"]
+
+
+# ---- A disk that fails at any moment, and loses its power at any other
+
+
+@attrs.frozen
+class Known:
+    """What a program knows of the State that it saves."""
+
+    tried: tuple[bytes, ...] = ()
+    """The entries that it has given to ``append``."""
+    saved: int = 0
+    """How many of them are promised to be saved."""
+    removing: bool = False
+    """It has asked for the State to be removed, and waits."""
+    ghost: tuple[bytes, ...] = ()
+    """The entries of a State that was removed at the second try: it may come back until the next one is saved."""
+
+
+class Program:
+    """Saves a State whatever fails, and tries again; notes what it knows."""
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self.folder = folder
+        self.disk = disk
+        self.store = FileStore(folder)
+        self.known = Known()
+
+    def learn(self, **changes: Any) -> None:
+        self.known = attrs.evolve(self.known, **changes)
+        self.disk.note(self.known)
+
+    async def work(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            await step(self)
+            if self.disk.killed:
+                self.disk.start_anew()
+                await self.open_anew()
+                if self.known.removing:
+                    await self.remove()
+
+    async def append(self, count: int, size: int, *, leased: bool, from_start: bool) -> None:
+        length = len(self.known.tried)
+        self.learn(tried=(*self.known.tried, *raws(count, length, text="ü" * size)))
+        first = 0 if from_start else self.known.saved
+        with suppress(StoreError):
+            async with self.store.lease("bug-1") if leased else nullcontext():
+                for _ in range(2):
+                    if self.disk.killed:
+                        break
+                    try:
+                        await self.store.append("bug-1", first, self.known.tried[first:], INFO)
+                    except (ConflictError, CorruptStoreError):
+                        raise AssertionError("it knows better") from None
+                    except StoreError:
+                        continue
+                    self.learn(saved=len(self.known.tried), ghost=() if self.known.tried else self.known.ghost)
+                    break
+
+    async def open_anew(self) -> None:
+        self.store = FileStore(self.folder)
+
+    async def remove(self) -> None:
+        ghost = self.known.tried if self.known.removing else ()
+        self.learn(removing=True)
+        while self.known.removing and not self.disk.killed:
+            try:
+                await self.store.remove("bug-1")
+            except StoreError:
+                ghost = self.known.tried
+            else:
+                self.known = Known(ghost=ghost)
+                self.learn()
+
+
+Step = Callable[[Program], Awaitable[None]]
+_appends = st.builds(
+    lambda count, size, leased, from_start: partial(
+        Program.append, count=count, size=size, leased=leased, from_start=from_start
+    ),
+    st.integers(0, 3),
+    st.sampled_from([0, 1, 3_000]),
+    st.booleans(),
+    st.booleans(),
+)
+_steps = st.lists(_appends | _appends | st.sampled_from([Program.open_anew, Program.remove]), min_size=1, max_size=6)
+
+
+async def assert_kept(store: FileStore, known: Known) -> None:
+    """What was promised is there; what is there besides is what was tried next; and one can go on with it."""
+    found = await entries_of(store)
+    if known.ghost and found == list(known.ghost[: len(found)]):
+        return
+    if not known.removing or found:
+        assert found[: known.saved] == list(known.tried[: known.saved])
+        assert found == list(known.tried[: len(found)])
+    assert list(await infos_of(store)) == ["bug-1"] * bool(found)
+
+    await store.append("bug-1", len(found), [*known.tried[len(found) :], raw(len(known.tried))], INFO)
+    assert list(await store.read("bug-1")) == [*known.tried, raw(len(known.tried))]
+    assert list(await infos_of(store)) == ["bug-1"]
+
+
+def let_work(folder: Path, faults: Mapping[int, int], steps: Sequence[Step]) -> Disk:
+    """Let a program work on a disk with these faults, and return that."""
+    folder.mkdir()
+    disk = Disk(folder, faults)
+    with pytest.MonkeyPatch.context() as patch:
+        disk.in_place(patch)
+        trio.run(Program(folder, disk).work, steps)
+    return disk
+
+
+def cut_power(disk: Disk, moment: int, folder: Path, draw: Callable[..., Any], *, holes: bool = False) -> Known:
+    """Leave in *folder* what there is of the disk when its power was cut; return what the program knew then."""
+    folder.mkdir()
+    for name, content in disk.cache_at(moment).after_a_power_cut(draw, holes=holes).items():
+        (folder / name).write_bytes(content)
+    known = [event.promise for event in disk.events[:moment] if isinstance(event.promise, Known)]
+    return known[-1] if known else Known()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leased", [True, False])
+@pytest.mark.parametrize(
+    "fault",
+    [(KILL,), (SHORT,), (SHORT, KILL), (SHORT, errno.ENOSPC), (errno.ENOSPC,), (errno.EIO,), (errno.EIO, KILL)],
+    ids=["killed", "short write", "killed in a write", "full", "no space", "error", "killed after an error"],
+)
+def test_whichever_call_fails_what_is_promised_was_synced(tmp_path: Path, fault: Sequence[int], leased: bool) -> None:
+    """Each call once; then, at each promise, the power is cut, and only what was synced is there."""
+    append = partial(Program.append, size=1, leased=leased, from_start=False)
+    steps: list[Step] = [partial(append, count=count) for count in (2, 2, 0, 1)]
+    call, calls = 0, 1
+    while call < calls:
+        disk = let_work(tmp_path / f"{call}", dict(enumerate(fault, call)), [*steps, Program.remove, steps[0]])
+        for moment, event in enumerate(disk.events, 1):
+            if event.promise is not None:
+                known = cut_power(disk, moment, after := tmp_path / f"{call}-{moment}", lambda _: 0)
+                trio.run(assert_kept, FileStore(after, fsync=False), known)
+        call, calls = call + 1, disk.calls
+    assert call >= 12
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(_steps, st.data())
+def test_no_power_cut_takes_what_was_saved_whatever_failed_before(steps: list[Step], data: st.DataObject) -> None:
+    """What wasn't synced may be there, or a beginning of it, or zeros; what failed to sync may never come to be."""
+    with TemporaryDirectory() as folder:
+        disk = let_work(Path(folder, "before"), data.draw(faults), steps)
+        known = cut_power(disk, data.draw(st.integers(0, len(disk.events))), Path(folder, "after"), data.draw)
+
+        trio.run(assert_kept, FileStore(Path(folder, "after"), fsync=False), known)
+
+
+@pytest.mark.parametrize("there", [0, 2])
+def test_what_failed_to_sync_and_could_not_be_cut_off_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    """Linux forgets what it couldn't write: readers see it, a later sync succeeds, and it is never on the disk."""
+    disk = Disk(tmp_path, stuck=True)
+    disk.in_place(monkeypatch)
+    program = Program(tmp_path, disk)
+    trio.run(partial(program.append, there, 0, leased=False, from_start=False))
+    first = disk.calls + (not there)  # the write, behind the making of the file
+    disk.faults = {first + 1: errno.EIO, first + 2: errno.EIO}
+
+    trio.run(partial(program.append, 2, 0, leased=True, from_start=False))
+
+    assert program.known.saved == there + 2, "the second try said that it is saved"
+    left = disk.cache_at(len(disk.events)).after_a_power_cut(lambda _: 0)
+    assert left == {"bug-1.jsonl": log_of(program.store)}
+
+
+async def test_what_somebody_else_saved_behind_a_failed_write_is_not_cut_off_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path, stuck=True)
+    disk.in_place(monkeypatch)
+    store, other = FileStore(tmp_path), FileStore(tmp_path)
+    await store.append("bug-1", 0, raws(2), INFO)
+    disk.faults = dict(enumerate([SHORT, errno.ENOSPC, errno.EIO], disk.calls))
+    with pytest.raises(StoreError):
+        await store.append("bug-1", 2, raws(1, 2, text="x" * 9_000), INFO)
+    await other.append("bug-1", 2, raws(1, 2, by="another"), INFO)
+
+    with pytest.raises(ConflictError):
+        await store.append("bug-1", 2, raws(1, 2, text="x" * 9_000), INFO)
+
+    assert list(await store.read("bug-1")) == [*raws(2), *raws(1, 2, by="another")]
+
+
+@pytest.mark.parametrize("fault", [KILL, errno.EIO])
+async def test_a_removal_is_durable_though_its_first_try_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    disk = Disk(tmp_path)
+    disk.in_place(monkeypatch)
+    await FileStore(tmp_path).append("bug-1", 0, raws(2), INFO)
+    disk.faults = {disk.calls + 1: fault}  # the sync of the folder, behind the removal of the name
+    with pytest.raises(StoreError):
+        await FileStore(tmp_path).remove("bug-1")
+    disk.start_anew()
+
+    await FileStore(tmp_path).remove("bug-1")
+
+    assert disk.cache_at(len(disk.events)).after_a_power_cut(lambda _: 0) == {}
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(_steps, st.data())
+def test_a_disk_that_writes_pages_in_any_order_leaves_what_can_be_repaired(
+    steps: list[Step], data: st.DataObject
+) -> None:
+    """A hole in what wasn't synced looks like damage, so it isn't cut off unasked; what was saved is before it."""
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        disk = let_work(Path(folder, "before"), data.draw(faults), steps)
+        moment = data.draw(st.integers(0, len(disk.events)))
+        known = cut_power(disk, moment, Path(folder, "after"), data.draw, holes=True)
+        warnings.simplefilter("ignore")
+
+        trio.run(assert_kept, FileStore(Path(folder, "after"), fsync=False, repair=True), known)
 
 
 # ---- A disk that hangs
