@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local local-model test check format bench bench-peers docs cover dist lock clean
+.PHONY: help demo demo-local local-model test crash check format bench bench-peers docs cover mutants dist lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,9 @@ local-model: .venv/core.stamp  ## Build the local model's server into your cache
 
 test: .venv/dev.stamp  ## Run the tests
 	$(BIN)/pytest
+
+crash: .venv/dev.stamp  ## Kill running agents 300 times per store, look at what is left of them
+	$(BIN)/python scripts/crash.py
 
 check: .venv/dev.stamp  ## Format, lint, types, imports, house rules: what CI runs
 	$(BIN)/ruff format --check .
@@ -48,6 +51,9 @@ docs: .venv/dev.stamp  ## Run the code in the docs
 cover: .venv/dev.stamp  ## Run the tests, demand full branch coverage
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --fail-under=100
+
+mutants: .venv/dev.stamp  ## Make the core wrong, line by line: does a test notice? Half an hour
+	$(BIN)/python scripts/mutants.py
 
 dist: .venv/dev.stamp  ## Build the wheel and the sdist
 	$(BIN)/python -m build --outdir dist .

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from hypothesis import settings
+
 from alpineagents import Message, Model, Reply, Request
 from alpineagents.models._openai_chat import ChatSettings, ChatWire
 from alpineagents.models._wire import Endpoint
@@ -15,6 +17,11 @@ from alpineagents.testing._chat_rules import problems
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 """A picture of one pixel."""
+
+
+def example_share(share: float, **others: Any) -> settings:
+    """Settings with a *share* of the profile's examples: for tests whose examples take long."""
+    return settings(max_examples=max(int(settings.default.max_examples * share), 5), **others)
 
 
 def chat_bytes(request: Request, provider: str = "here") -> bytes:

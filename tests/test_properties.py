@@ -18,7 +18,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from alpineagents import (
@@ -38,16 +38,11 @@ from alpineagents import (
     tool,
 )
 
-from .conversations import StrictModel, sent
+from .conversations import StrictModel, example_share, sent
 from .states import assert_replays, values
 
 STUCK_SECONDS = 60
 PASSES_BY_RESTORE = {"history", "usage", "updated_at", "created_at"}
-
-
-def example_share(part: float) -> int:
-    """How many examples: a share of what the profile has."""
-    return max(int(settings.default.max_examples * part), 5)
 
 
 async def until(state: State, happened: Callable[[], bool]) -> None:
@@ -677,7 +672,7 @@ rarer = [
 steps = st.sampled_from([*[runs] * 6, *[says] * 2, *[releases] * 3, *[restores] * 4, *rarer]).flatmap(lambda step: step)
 
 
-@settings(max_examples=example_share(0.7))
+@example_share(0.6)
 @given(st.lists(steps, min_size=3, max_size=10))
 def test_whatever_is_done_the_next_request_is_well_formed_and_replay_equals_live(done: list[tuple[Any, ...]]):
     """Cancelled, failing, late, restored, compacted, forked, crashed; snapshots never change, restores go both ways."""
@@ -777,7 +772,7 @@ class Line:
             await Agent(model=StrictModel([calls]), tools=[pick, hang]).run(self.state)
 
 
-@settings(max_examples=example_share(0.7))
+@example_share(0.4)
 @given(before=st.lists(change, max_size=4), mine=st.lists(change, min_size=2, max_size=8), data=st.data())
 def test_forks_never_touch_each_other_or_what_they_came_from(before: Any, mine: Any, data: st.DataObject):
     """Two forks and their origin, changed in any order: each is as if there was no other."""
@@ -892,7 +887,7 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@settings(max_examples=example_share(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example_share(0.2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(deed, min_size=5, max_size=25), min_size=len(WORKERS), max_size=len(WORKERS)))
 def test_threads_and_tasks_at_once_leave_one_history_that_replays(quick_switches: None, plans: list[list[str]]):
     """However they interleave: no change is lost, each worker's are in its order, and snapshots stay what they were."""

@@ -216,13 +216,9 @@ def replay(entries: Iterable[Entry]) -> Snapshot:
     return snapshot
 
 
-def next_turn(snapshot: Snapshot, entry: type[Entry], *, action: str = "") -> int:
-    """Return the turn that an entry of this class has when it is recorded now."""
-    if entry is ModelRequestEntry:
-        return snapshot.turn + 1
-    if entry is ErrorEntry and action == "think" and snapshot.request_open:
-        return snapshot.turn - 1
-    return snapshot.turn
+def turn_of_error(snapshot: Snapshot, action: str) -> int:
+    """Return the turn of an ErrorEntry that is recorded now: one of ``think`` takes the open request back."""
+    return snapshot.turn - 1 if action == "think" and snapshot.request_open else snapshot.turn
 
 
 def fold(snapshot: Snapshot, entry: Entry, *, restored: Snapshot | None = None) -> Snapshot:

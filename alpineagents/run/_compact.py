@@ -157,7 +157,8 @@ def _can_shrink(snap: Snapshot) -> bool:
     if snap.calls or snap.request_open:
         return False
     messages = list(snap.messages)
-    first = next((message for message in messages if message.role == "user" and not message.is_summary), None)
+    people = (m for m in messages if m.role == "user" and not m.is_notice and not m.is_summary)
+    first = next(people, None)
     if not any(message.role != "user" for message in messages):
         return False
     whole = sum(map(message_tokens, messages))

@@ -21,7 +21,7 @@ from ..record._entries import (
     ToolResultEntry,
 )
 from ..record._messages import NO_USAGE, ToolSpec, Usage
-from ..record._replay import Snapshot, next_turn
+from ..record._replay import Snapshot, turn_of_error
 from ..state import Recorder, State, error_text
 from ..state._closing import MAY_HAVE_RUN
 from ._groups import is_cancellation, is_interrupt
@@ -106,7 +106,7 @@ def record_error(
     content = "Cancelled" if is_cancellation(error) else error_text(error)
 
     def make(snap: Snapshot, at: datetime) -> Entry:
-        turn = next_turn(snap, ErrorEntry, action=action)
+        turn = turn_of_error(snap, action)
         return ErrorEntry(snap.length, turn, at, content, action, call, usage, error)
 
     state.commit(make)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from ..record._blocks import TextBlock, ToolCall
 from ..record._entries import Entry, ErrorEntry, ToolOutcome, ToolResultEntry
-from ..record._replay import Snapshot, next_turn
+from ..record._replay import Snapshot, turn_of_error
 from ._recorder import Recorder
 
 MAY_HAVE_RUN = "it may or may not have taken effect: check before you do it again"
@@ -47,7 +47,7 @@ def take_request_back(state: Recorder, content: str, error: BaseException | None
     def make(snap: Snapshot, at: datetime) -> Entry | None:
         if not snap.request_open:
             return None
-        turn = next_turn(snap, ErrorEntry, action="think")
+        turn = turn_of_error(snap, "think")
         return ErrorEntry(snap.length, turn, at, content, "think", error=error)
 
     state.commit(make)

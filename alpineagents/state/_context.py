@@ -53,9 +53,8 @@ def parent_call(state: Recorder) -> tuple[Recorder, str] | None:
     task = trio.lowlevel.current_task() if calls else None
     for around in reversed(calls):
         owner, call_id = around.state, around.call_id
-        if call_id is None or owner is state or task is None or not around.is_above(task):
-            continue
-        if owner.snapshot_now().is_pending(call_id):
+        is_part = call_id is not None and owner is not state and task is not None and around.is_above(task)
+        if is_part and call_id is not None and owner.snapshot_now().is_pending(call_id):
             return owner, call_id
     return None
 

@@ -34,7 +34,7 @@ from alpineagents import (
 )
 from alpineagents.testing import FakeModel, Fault, ProviderServer, tool_call
 
-from ..conversations import PNG, StrictModel, sent
+from ..conversations import PNG, StrictModel, example_share, sent
 from ..run.runs import assert_whole, errors, kinds
 from ..states import assert_replays, values
 
@@ -198,6 +198,7 @@ changes = st.lists(
 )
 
 
+@example_share(0.5)
 @given(changes)
 def test_compacting_and_clearing_in_any_order_with_turns_between_gives_what_can_be_sent(steps: list[tuple[str, int]]):
     """F1."""
@@ -339,6 +340,17 @@ async def test_a_run_whose_messages_can_not_be_made_small_does_not_compact_befor
     compactions = [e for e in state.history if e.kind == "context_change" and e.content.kind == "compact"]
     assert 1 <= len(compactions) <= 5
     assert_whole(state)
+
+
+@pytest.mark.parametrize("start", [[Message.notice("x" * 30_000)], [Message.notice("x" * 30_000), Message.user("go")]])
+async def test_a_long_notice_at_the_start_can_be_made_small(start: list[Message]):
+    """F2, the other way round: what a summary takes the place of is never taken for what stays."""
+    state = State(messages=[*start, Message.assistant("hm")])
+    agent = Agent(model=FakeModel(["a summary"], context_window=10_000))
+
+    await compact_if_full(agent, state)
+
+    assert agent.context_used(state) < 0.1
 
 
 async def test_each_compaction_of_a_long_run_makes_the_context_smaller():

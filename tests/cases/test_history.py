@@ -16,7 +16,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alpineagents import (
@@ -50,7 +50,7 @@ from alpineagents import (
 )
 from alpineagents.testing import FakeModel, Fault, ProviderServer, tool_call
 
-from ..conversations import PNG, StrictModel, chat_bytes, sent
+from ..conversations import PNG, StrictModel, chat_bytes, example_share, sent
 from ..run.runs import assert_saved, assert_whole, kinds, outcomes
 from ..states import assert_replays, values
 
@@ -473,6 +473,7 @@ def run_with_ids(turns: list[list[str]]) -> tuple[State, StrictModel]:
     return state, model
 
 
+@example_share(0.5)
 @given(ids)
 def test_calls_that_share_an_id_all_run_and_each_has_its_own_result_by_position(turns: list[list[str]]):
     """A5."""
@@ -492,6 +493,7 @@ def test_calls_that_share_an_id_all_run_and_each_has_its_own_result_by_position(
     assert_whole(state)
 
 
+@example_share(0.5)
 @given(ids)
 def test_the_same_history_gives_the_same_bytes_live_replayed_and_run_again(turns: list[list[str]]):
     """A5: no id is made up by chance, so a provider's cache is hit."""
@@ -842,7 +844,7 @@ async def test_a_utf16_file_read_as_text_goes_through(store: Store):
     assert "\x00" in (await store.load(state.id)).messages[-2].text
 
 
-@settings(max_examples=15)
+@example_share(0.15)
 @given(any_text)
 def test_any_text_can_come_from_anywhere_and_is_saved_loaded_and_sent(text: str):
     """A11 and A12, as a law."""
@@ -1049,6 +1051,7 @@ async def test_what_the_model_got_wrong_at_length_is_not_told_back_at_length(cal
 contents = st.lists(st.sampled_from(["text", "picture"]), max_size=3)
 
 
+@example_share(0.5)
 @given(st.lists(contents, min_size=1, max_size=3), st.booleans(), st.booleans())
 def test_pictures_in_results_are_sent_as_pictures_behind_all_results_of_the_turn(turns, together, meanwhile):
     """A14, Chat Completions: never base64 as text, never between two results, and before what was said meanwhile."""

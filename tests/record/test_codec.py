@@ -362,6 +362,10 @@ STOP = StopEntry(1, 0, NOW, StoppedByFinish("x"))
         (changed(STOP, ["kind"], {}), "kind"),
         (changed(STOP, ["kind"], None), "kind"),
         (changed(STOP, ["seq"]), "seq"),
+        (
+            changed(ErrorEntry(1, 0, NOW, "x", usage=Usage(1, cost=None)), ["usage", "cost"], 0.5),
+            "not a number as text",
+        ),
         (changed(STOP, ["seq"], "1"), "seq"),
         (changed(STOP, ["seq"], 1.0), "seq"),
         (changed(STOP, ["turn"], None), "turn"),

@@ -37,6 +37,7 @@ def test_an_entry_of_an_unknown_kind_is_kept_and_passed_over():
     assert isinstance(entry, UnknownEntry)
     assert (entry.kind, entry.content) == ("mood", {"mood": ["good", 1]})
     assert [message.text for message in state.messages] == ["hi", "and?"]
+    assert "[turn 0] mood (recorded by a newer version) {'mood': ['good', 1]}" in str(state)
     assert [encode_entry(entry) for entry in state.history] == raws
 
 
@@ -137,9 +138,10 @@ async def test_they_survive_a_store_a_run_of_ours_and_a_copy(tmp_path):
 
 def test_the_results_of_a_history_share_the_calls_of_their_reply():
     call = {"id": "c", "name": "scan", "args": {"n": 1}}
+    blocks = [{"type": "text", "text": "Let me see."}, {"type": "tool_call", **call}]
     requests = [
         {"kind": "model_request", "turn": 1, "content": "m"},
-        {"kind": "model_reply", "turn": 1, "content": {"blocks": [{"type": "tool_call", **call}]}},
+        {"kind": "model_reply", "turn": 1, "content": {"blocks": blocks}},
     ]
     entries = decode_history(history(*requests, {"kind": "tool_result", "turn": 1, "content": [], "call": call}))
     assert entries[3].call is entries[2].content.tool_calls[0]

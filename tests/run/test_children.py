@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from decimal import Decimal
 
@@ -246,6 +247,29 @@ async def test_a_run_in_a_nursery_that_the_loop_had_open_is_not_a_subagent_of_th
 
     assert child.answer == "b"
     assert child.parent_id is None
+    assert result(state).child_ids == ()
+
+
+async def test_a_run_in_a_task_of_the_system_is_not_a_subagent():
+    child = State(messages=[Message.user("part")])
+    ended = trio.Event()
+
+    @tool
+    async def delegate() -> str:
+        """Delegate."""
+
+        async def run() -> None:
+            await helper("b").run(child)
+            ended.set()
+
+        trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
+        await ended.wait()
+        return "delegated"
+
+    state = State(messages=[Message.user("all")])
+    await lead(delegate).run(state)
+
+    assert (child.answer, child.parent_id) == ("b", None)
     assert result(state).child_ids == ()
 
 

@@ -554,6 +554,26 @@ def test_sizes_change_their_unit_at_a_thousand(count, shown):
     assert str(State(history=[*ASKED, entry])).splitlines()[3] == f"[turn 1] tool_result f: {shown}"
 
 
+def test_how_it_stands_is_said_in_a_few_words():
+    calls = tuple(ToolCall(f"c{n}", f"tool{n}", {}) for n in range(6))
+    asked = State(history=[*ASKED[:2], ModelReplyEntry(2, 1, AT, Reply(calls))])
+    finished = State()
+    finished.finish()
+
+    lines = str(asked).splitlines()
+    assert lines[2].startswith("[turn 1] model_reply tool0() tool1()")
+    assert lines[-1] == "6 pending calls: tool0, tool1, tool2, tool3, tool4"
+    assert str(finished) == "[turn 0] stop finish()\nfinished: finish()"
+
+
+@pytest.mark.parametrize(("length", "shown"), [(100, "x" * 100), (101, "x" * 97 + "...")])
+def test_a_text_of_100_characters_is_shown_whole(length, shown):
+    state = State()
+    state.add_message(Message.user("x" * length))
+
+    assert str(state).splitlines()[0] == f"[turn 0] user {shown}"
+
+
 @pytest.mark.parametrize(("length", "cut"), [(500, False), (501, True)])
 def test_a_line_of_500_characters_is_shown_whole(length, cut):
     notes = State(extra_data={"x" * (length - len("[turn 0] extra_data ")): 1})

@@ -218,6 +218,18 @@ def test_a_value_is_short_to_look_at_whatever_it_holds(cls):
     assert len(shown.splitlines()) == 1
 
 
+def test_long_text_is_shown_by_its_beginning_and_length_and_anything_else_by_its_beginning():
+    text, longer = "x" * 200, "x" * 201
+    items, more = ["y" * 20] * 41 + ["y" * 12], ["y" * 20] * 41 + ["y" * 13]
+    assert len(repr(items)) == 1_000
+
+    assert repr(TextBlock(text)) == f"TextBlock(text={text!r})"
+    assert repr(TextBlock(longer)) == f"TextBlock(text={text!r}... (201 characters))"
+    assert repr(StoppedByFinish(items)) == f"StoppedByFinish(answer={items!r})"
+    assert repr(StoppedByFinish(more)) == f"StoppedByFinish(answer={repr(more)[:1_000]}...)"
+    assert repr(StoppedByLimit(3)) == "StoppedByLimit(turns=3)"
+
+
 @each_class
 def test_a_value_is_equal_to_one_of_equal_content_and_to_nothing_else(cls):
     value = made(cls)
@@ -454,6 +466,7 @@ def test_ids_and_names_of_a_subclass_of_str_are_plain_text(text):
         *(ModelEvent(text).kind, AgentInfo(name=text, tools=[text]).tools[0], StoppedByUntil(text).name),
         *(ModelRequestEntry(0, 1, AT, text, [text]).content, ModelRequestEntry(0, 1, AT, "m", [text]).tools[0]),
         *(ErrorEntry(0, 0, AT, text).content, made(ToolResultEntry, decided_by=text).decided_by),
+        *(StoppedByPermission(CALL, text).permission, ContextChange(kind="compact", summary=text).summary),
     ):
         assert value == "a"
         assert type(value) is str
@@ -757,6 +770,16 @@ def changed(entry: Any, name: str) -> Any:
         "removed": (),
     }
     return attrs.evolve(entry, **{name: others.get((type(entry), name), by_name.get(name, "other"))})
+
+
+@pytest.mark.parametrize("cls", [ToolResultEntry, ErrorEntry])
+def test_the_exception_of_an_entry_is_there_to_be_asked_for_and_not_shown(cls):
+    error = ValueError("secret")
+    entry = made(cls, error=error)
+
+    assert entry.error is error
+    assert "secret" not in repr(entry)
+    assert b"secret" not in encode_entry(entry)
 
 
 @pytest.mark.parametrize("digits", [0, 1, 500_000, 999_999])

@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from typing import Any, Final, ParamSpec, cast
 
 import trio
@@ -97,9 +98,9 @@ async def cancelled_after(rounds: int, call: Callable[[], Awaitable[object]]) ->
 
 
 def moments() -> Iterator[int]:
-    """Numbers of rounds to cancel something after: each of the first, then ever fewer, to a few tenths of a second."""
+    """Numbers of rounds to cancel something after, without end: each of the first, then ever fewer."""
     yield from range(8)
-    yield from (2**power for power in range(3, 15))
+    yield from (2**power for power in count(3))
 
 
 # ---- States
