@@ -103,7 +103,7 @@ class State(Recorder):
 
         Raises:
             TypeError: *message* isn't a Message.
-            ValueError: it is a reply, or tool results.
+            ValueError: it is a reply, or tool results, or holds nothing to read.
         """
         if not isinstance(message, Message):
             raise TypeError(
@@ -121,6 +121,7 @@ class State(Recorder):
 
         Raises:
             TypeError: *answer* has no JSON form.
+            ValueError: it holds itself, or is nested too deep; see ``freeze``.
         """
         stopped = StoppedByFinish(answer)
         return Receipt(self, self.commit(lambda snap, at: StopEntry(snap.length, snap.turn, at, stopped)))
@@ -136,6 +137,7 @@ class State(Recorder):
             RuntimeError: inside another edit of the same State; or a plain ``with`` would have to wait in a thread
                 that runs an event loop.
             TypeError: a value isn't JSON; the message names the key. Nothing changes.
+            ValueError: a value holds itself, or is nested too deep. Nothing changes.
         """
         return ExtraDataEdit(self)
 
@@ -161,7 +163,8 @@ class State(Recorder):
             keep_last: How many of the latest results stay. Those cleared already don't count.
 
         Raises:
-            ValueError: *keep_last* is negative; calls are pending; or a request is open.
+            TypeError: *keep_last* is no int.
+            ValueError: it is negative; calls are pending; or a request is open.
         """
         _check_count("keep_last", keep_last)
 
@@ -234,7 +237,11 @@ class State(Recorder):
     def fork(self, id: str | None = None) -> State:  # the name it has everywhere
         """Return a new State with an equal history and an id of its own, in no store and not running.
 
+        Args:
+            id: As of ``State``; made up when left out.
+
         Raises:
+            TypeError: *id* is no text.
             ValueError: a request waits on the model; or a bad *id*.
         """
         snap = self._snap
@@ -296,7 +303,8 @@ class State(Recorder):
             after: How many entries you have seen already.
 
         Raises:
-            ValueError: *after* is negative.
+            TypeError: *after* is no int.
+            ValueError: it is negative.
         """
         _check_count("after", after)
         return Watch(self, after)
