@@ -13,6 +13,10 @@ from alpineagents import Agent, FileStore, Image, Message, State, tool
 from alpineagents.cli import main
 from alpineagents.testing import FakeModel, tool_call
 
+from ..stores.postgres import cluster
+
+__all__ = ["cluster"]  # the fixture
+
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 
 
@@ -215,3 +219,17 @@ def test_it_is_a_program_and_a_module_and_a_reader_may_stop_early(folder):
     assert subprocess.run(shell, shell=True, capture_output=True, check=True).stdout == b"{"
     done = subprocess.run([Path(sys.executable).with_name("alpineagents"), "--help"], capture_output=True, check=True)
     assert b"store" in done.stdout
+
+
+def test_a_state_that_went_through_every_store_is_byte_identical(folder, tmp_path, capfd, cluster):
+    cluster.sql("CREATE DATABASE trip")
+    server = f"postgresql://postgres@127.0.0.1:{cluster.port}/trip"
+    back = tmp_path / "back"
+
+    for source, target in [(folder, tmp_path / "trip.db"), (tmp_path / "trip.db", server), (server, back)]:
+        assert run(capfd, "copy", source, target)[:2] == (0, "3 States, 14 new entries\n")
+        assert run(capfd, "check", target) == (0, "3 States checked, none damaged\n", "")
+
+    for state_id in ("bug-1", "chat", "waiting"):
+        assert trio.run(FileStore(back).read, state_id) == trio.run(FileStore(folder).read, state_id)
+    assert trio.run(FileStore(back).list) == trio.run(FileStore(folder).list)
