@@ -239,8 +239,6 @@ def breeding(where: str) -> Iterator[Breeder]:
 class Report:
     """What came of the kills on one store."""
 
-    where: str
-    seed: int
     kills: int = 0
     loads: int = 0
     acknowledged: int = 0
@@ -253,8 +251,8 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.where}: {self.kills} kills, {self.loads} loads, {self.acknowledged:,} acknowledged,"
-            f" {len(self.lost)} lost, {len(self.invalid)} invalid, {self.seconds:.0f} s (seed {self.seed})"
+            f"{self.kills} kills, {self.loads} loads, {self.acknowledged:,} acknowledged things, {len(self.lost)} lost,"
+            f" {len(self.invalid)} invalid States, {self.seconds:.0f} s"
         )
 
 
@@ -393,7 +391,7 @@ async def finish(store: Store, state: State, told: Told, report: Report) -> None
 def crash(where: str, *, kills: int, seed: int) -> Report:
     """Kill processes that work in the store *where*, and return what came of it."""
     chance = random.Random(seed)
-    report = Report(where, seed)
+    report = Report()
     start = time.monotonic()
     told = Told("")
     with breeding(where) as breeder:
@@ -446,9 +444,8 @@ PLACES: dict[str, Callable[[str], AbstractContextManager[str]]] = {
 def main(args: Sequence[str]) -> int:
     """Do what the command line says; return 1 if anything was lost."""
     parser = argparse.ArgumentParser(description="Kill processes that run agents; look at what is in their store.")
-    parser.add_argument(
-        "stores", nargs="*", default=["files", "sqlite"], help="files, sqlite, or a store's URL or path"
-    )
+    named = ", ".join(PLACES)
+    parser.add_argument("stores", nargs="*", default=[*PLACES], help=f"{named}, or a store's URL or path")
     parser.add_argument("--kills", type=int, default=300, help="how many processes to kill per store")
     parser.add_argument("--seed", type=int, help="of the random moments; a new one where it is left out")
     parser.add_argument("--breed", metavar="STORE", help=argparse.SUPPRESS)
@@ -457,12 +454,12 @@ def main(args: Sequence[str]) -> int:
         breed(given.breed)
         return 0
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    print(f"seed {seed}")
+    print(f"seed {seed}", flush=True)
     has_failed = False
     for store in given.stores:
         with PLACES.get(store, nullcontext)(store) as where:
             report = crash(where, kills=given.kills, seed=seed)
-            print(report, flush=True)
+            print(f"{store}: {report}", flush=True)
             for fault in (report.lost + report.invalid)[:MOST_SHOWN]:
                 print(f"  {fault}")
             has_failed |= bool(report.lost or report.invalid)

@@ -37,7 +37,11 @@ def code_of(page: Path) -> str:
 )
 async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     code = code_of(page)
-    database = request.getfixturevalue("cluster").dsn() if "DATABASE_URL" in code else ""
+    database = ""
+    if "DATABASE_URL" in code:
+        server = request.getfixturevalue("cluster")
+        server.sql("CREATE DATABASE docs")
+        database = server.dsn(dbname="docs")
     script = tmp_path / page.with_suffix(".py").name
     script.write_text(code, encoding="utf-8")
     shutil.copy(ROOT / "README.md", tmp_path)

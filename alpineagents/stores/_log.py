@@ -68,8 +68,8 @@ class StateLog:
         self._users = 0
         self._leased = False
         self._known: _Known | None = None
-        self._failed: tuple[int, int, int] | None = None
-        """In which file (its inode), from where to where a write that failed may have left something."""
+        self._failed: tuple[int, int, bytes] | None = None
+        """In which file (its inode), from where on, and what of it a write that failed may have left."""
 
     # Who uses it
 
@@ -208,9 +208,10 @@ class StateLog:
         Where another process has appended behind it since, it stays: that was acknowledged.
         """
         if self._failed is not None:
-            inode, start, end = self._failed
+            inode, start, data = self._failed
             stat = os.fstat(file.fd)
-            if stat.st_ino == inode and start < stat.st_size <= end:
+            left = stat.st_size - start
+            if stat.st_ino == inode and 0 < left <= len(data) and os.pread(file.fd, left, start) == data[:left]:
                 os.ftruncate(file.fd, start)
             self._failed = None
 
@@ -259,7 +260,7 @@ class StateLog:
             if self._sync:
                 sync_file(file.fd)
         except OSError:
-            self._failed = os.fstat(file.fd).st_ino, known.size, known.size + len(data)
+            self._failed = os.fstat(file.fd).st_ino, known.size, data
             with suppress(OSError):
                 self._cut_off_failed(file)
             raise

@@ -110,7 +110,9 @@ class _Walk:
             description = shape.description
             shape = shape.shape
         # A class field of one Literal value is a tag: models shall always write it, so that unions can be told apart.
+        # Not one that a TypedDict leaves out: nothing would put it in.
         is_tag = of_class and isinstance(shape, ChoiceShape) and len(shape.choices) == 1
+        is_tag = is_tag and not (omissible and raw.default is MISSING)
         fresh = raw.default if not of_class and type(raw.default) in (list, dict, set) else MISSING
         default = _json_default(shape, raw.default)
         return Field(raw.name, shape, description, is_tag or not omissible, omissible, default, fresh)

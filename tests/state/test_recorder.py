@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 import trio.testing
 
-from alpineagents import Agent, Message, State, StoreError, tool
+from alpineagents import Agent, Message, Model, State, StoreError, tool
 from alpineagents.testing import FakeModel, tool_call
 
 from ..run.runs import HungStore
@@ -43,6 +45,23 @@ async def test_a_message_waits_for_the_calls_of_a_run_that_is_between_two_action
         go_on.set()
 
 
+class Closing(Model):
+    """Takes a moment to close its connections."""
+
+    name = "fake/closing"
+
+    def __init__(self, answer) -> None:
+        self.model = FakeModel([answer])
+
+    async def respond(self, request, emit):
+        return await self.model.respond(request, emit)
+
+    @asynccontextmanager
+    async def session(self):
+        yield
+        await trio.testing.wait_all_tasks_blocked()
+
+
 async def test_a_receipt_left_behind_by_an_action_whose_last_save_hangs_is_saved_once_the_store_works(autojump_clock):
     store = HungStore()
     state = State(messages=[Message.user("go")])
@@ -57,12 +76,12 @@ async def test_a_receipt_left_behind_by_an_action_whose_last_save_hangs_is_saved
         store.hung = True
         asked.set()
         await trio.testing.wait_all_tasks_blocked()
-        return "ok"
+        return "because"
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(say)
         with pytest.raises(StoreError):
-            await Agent(model=FakeModel([answer]), store=store).think(state)
+            await Agent(model=Closing(answer), store=store).ask(state, "why?")
         await trio.testing.wait_all_tasks_blocked()
         assert not saved.is_set()
         store.hung = False
@@ -70,7 +89,7 @@ async def test_a_receipt_left_behind_by_an_action_whose_last_save_hangs_is_saved
         with trio.fail_after(60):
             await saved.wait()
 
-    assert state.saved == len(state.history) == 4
+    assert state.saved == len(state.history) == 3
 
 
 async def test_loading_a_child_that_is_here_is_a_checkpoint():

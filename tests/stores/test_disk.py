@@ -519,7 +519,6 @@ def test_what_failed_to_sync_and_could_not_be_cut_off_is_written_again(
     assert left == {"bug-1.jsonl": log_of(program.store)}
 
 
-@pytest.mark.xfail(strict=True, reason="it is cut off by its size: what another process has written since goes with it")
 async def test_what_somebody_else_saved_behind_a_failed_write_is_not_cut_off_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
