@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -418,9 +418,13 @@ async def test_a_saved_result_without_its_call_is_told_when_it_is_loaded_and_not
     orphan = State(id="b", history=state.history)
     raw = json.loads((await store.read("a"))[0])
     result = {
-        "seq": 1, "kind": "tool_result", "turn": 0, "at": raw["at"], "content": [{"type": "text", "text": "x"}],
+        "seq": 1,
+        "kind": "tool_result",
+        "turn": 0,
+        "at": raw["at"],
+        "content": [{"type": "text", "text": "x"}],
         "call": {"id": "lost", "name": "read", "args": {}},
-    }  # fmt: skip
+    }
     infos = dict(await store.infos())
     await store.append(orphan.id, 0, [json.dumps(raw).encode(), json.dumps(result).encode()], infos["a"])
 
@@ -936,7 +940,7 @@ class HugeTool(Tool):
 
     name = "huge_tool"
     description = "Give much text."
-    input_schema: dict[str, Any] = {"type": "object"}  # noqa: RUF012  # never changed
+    input_schema: ClassVar[dict[str, Any]] = {"type": "object"}
 
     async def run(self, args: object, state: State) -> str:
         await trio.lowlevel.checkpoint()

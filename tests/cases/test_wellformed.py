@@ -130,10 +130,15 @@ ILLEGAL: dict[str, tuple[Messages, str]] = {
     "nobody but the system": ([SYSTEM], "must be of the role 'user'"),
     "the system in the middle": ([USER, SYSTEM], "at the beginning"),
     # Text
-    **{f"{role} says {content!r}": ([USER, {"role": role, "content": content}], "non-empty")
-       for role in ("user", "assistant", "system") for content in ("", " ", "\n\t", None)},
-    **{f"a result {content!r}": ([USER, asking("a"), result("a", content)], "non-empty")
-       for content in ("", "  \n", None)},
+    **{
+        f"{role} says {content!r}": ([USER, {"role": role, "content": content}], "non-empty")
+        for role in ("user", "assistant", "system")
+        for content in ("", " ", "\n\t", None)
+    },
+    **{
+        f"a result {content!r}": ([USER, asking("a"), result("a", content)], "non-empty")
+        for content in ("", "  \n", None)
+    },
     "calls with empty text": ([USER, asking("a", text=""), result("a")], "non-empty"),
     "calls with blank text": ([USER, asking("a", text=" "), result("a")], "non-empty"),
     "an empty text block": ([{"role": "user", "content": [{"type": "text", "text": ""}, IMAGE]}], "non-empty"),
@@ -155,11 +160,15 @@ ILLEGAL: dict[str, tuple[Messages, str]] = {
     "a call that is no object": ([USER, {**TEXT, "tool_calls": ["a"]}], "needs an id"),
     "a call of the person": ([{**USER, "tool_calls": [call("a")]}, result("a")], "unknown field 'tool_calls'"),
     "a call of nothing": (calls_as({**call("a"), "function": None}), "function name None"),
-    **{f"a call of {name!r}": (calls_as(call("a", name)), "invalid function name")
-       for name in ("", "functions.read", "read file", "é", "x" * 65)},
-    **{f"arguments {arguments!r}": (calls_as(call("a", arguments=arguments)), "JSON object")
-       for arguments in ("", "[]", "null", '{"path":"/tm')},
-}  # fmt: skip
+    **{
+        f"a call of {name!r}": (calls_as(call("a", name)), "invalid function name")
+        for name in ("", "functions.read", "read file", "é", "x" * 65)
+    },
+    **{
+        f"arguments {arguments!r}": (calls_as(call("a", arguments=arguments)), "JSON object")
+        for arguments in ("", "[]", "null", '{"path":"/tm')
+    },
+}
 
 
 def body_of(messages: Messages) -> dict[str, Any]:

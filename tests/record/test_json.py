@@ -20,7 +20,15 @@ def test_text_without_long_numbers_is_on_one_line_without_blanks():
     assert dumps({"a": [LONG]}) == b'{"a":[%d]}' % LONG
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"12345678901234567890 x", b"[" * 100_000])
-def test_what_is_not_json_is_a_value_error(text):
-    with pytest.raises(ValueError):  # noqa: PT011  # whose words are the parser's
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting property name"),
+        (b"12345678901234567890 x", "Extra data"),
+        (b"[" * 100_000, "recursion depth"),
+    ],
+)
+def test_what_is_not_json_is_a_value_error(text, said):
+    with pytest.raises(ValueError, match=said):
         loads(text)

@@ -57,13 +57,15 @@ def test_an_unknown_kind_needs_no_content_but_its_place():
     [
         ({"kind": "user", "content": said("x"), "mood": "good"}, ["mood"]),
         ({"kind": "user", "content": said("x", mood={"a": 1})}, ["content.mood"]),
-        ({"kind": "user", "content": {"role": "user", "blocks": [{"type": "text", "text": "x", "lang": "en"}]}},
-         ["content.blocks.lang"]),
+        (
+            {"kind": "user", "content": {"role": "user", "blocks": [{"type": "text", "text": "x", "lang": "en"}]}},
+            ["content.blocks.lang"],
+        ),
         ({"kind": "stop", "content": {"type": "limit", "turns": 3, "why": "x"}}, ["content.why"]),
         ({"kind": "error", "content": "x", "usage": {"input_tokens": 3, "watts": 2}}, ["usage.watts"]),
         ({"kind": "ask", "content": {"question": "q", "answer": 1}, "judge": None}, ["judge"]),
     ],
-)  # fmt: skip
+)
 def test_fields_that_are_unknown_are_kept_at_every_depth_and_named(fields, parts):
     raws = history(fields)
     state = State(history=decode_history(raws))

@@ -161,7 +161,9 @@ async def test_a_side_question_still_returns_the_object():
     assert state.history[-1].content.answer == {"file": "b.py", "lines": [3]}
 
 
-@pytest.mark.parametrize("value", [{1, 2}, object(), b"x", float("nan"), {1: 2}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), b"x", float("nan"), {1: 2}], ids=lambda value: type(value).__name__
+)
 def test_what_is_not_json_is_a_type_error(value):
     """Section 7 "Values are frozen to JSON", claim 14."""
     state = said()
