@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final, assert_never, final
+from typing import Final, final
 
 from .._errors import IllegalEntryError
 from ._blocks import Block, TextBlock, ToolCall, ToolResultBlock, is_blank
@@ -86,25 +86,12 @@ def fault_in_saying(message: Message) -> str | None:
     return None if readable else "a message needs text or an image: Message.user('Find the bug')"
 
 
-def rewritten(messages: Sequence[Message], change: ContextChange) -> list[Message]:
-    """Return what a compact or clear_tool_results makes of *messages*.
+def compacted(messages: Sequence[Message], change: ContextChange) -> list[Message]:
+    """Return the first message from the person, the summary, and what the summary doesn't cover.
 
     Raises:
-        IllegalEntryError: *change* doesn't fit them.
+        IllegalEntryError: the summary of *change* is blank, or covers what it can't.
     """
-    match change.kind:
-        case "compact":
-            return _compacted(messages, change)
-        case "clear_tool_results":
-            return _cleared(messages, change.cleared)
-        case "import" | "restore":
-            raise AssertionError("these don't rewrite messages")
-        case _:
-            assert_never(change.kind)
-
-
-def _compacted(messages: Sequence[Message], change: ContextChange) -> list[Message]:
-    """Return the first message from the person, the summary, and what the summary doesn't cover."""
     covers = len(messages) if change.covers is None else change.covers
     if not 0 <= covers <= len(messages):
         raise IllegalEntryError(f"the summary covers {covers} messages, but there are {len(messages)}")
@@ -125,8 +112,12 @@ def clearable(messages: Sequence[Message], keep_last: int) -> tuple[str, ...]:
     return tuple(ids[: len(ids) - keep_last] if keep_last < len(ids) else ())
 
 
-def _cleared(messages: Sequence[Message], call_ids: tuple[str, ...]) -> list[Message]:
-    """Return *messages* with the results of these calls replaced by a line that says so."""
+def cleared(messages: Sequence[Message], call_ids: tuple[str, ...]) -> list[Message]:
+    """Return *messages* with the results of these calls replaced by a line that says so.
+
+    Raises:
+        IllegalEntryError: one of these calls has no result among them.
+    """
     left = set(call_ids)
 
     def clear(block: Block) -> Block:

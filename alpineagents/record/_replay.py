@@ -7,14 +7,15 @@ moments (history, messages, the results of an open reply, the ids of calls) only
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Final, assert_never, final
 
 from .._errors import IllegalEntryError
 from ._blocks import ToolCall, ToolResultBlock
-from ._conversation import call_ids_of, fault_in_saying, first_fault, rewritten
+from ._conversation import call_ids_of, cleared, compacted, fault_in_saying, first_fault
 from ._entries import (
     AgentInfo,
     ContextChange,
@@ -38,7 +39,6 @@ from ._frozen import FrozenDict, Json
 from ._growing import Prefix, grown
 from ._messages import NO_USAGE, Message, Usage
 
-_UNSET: Final = object()
 _new: Final = object.__new__
 _NO_IDS: Final[frozenset[str]] = frozenset()
 
@@ -50,17 +50,15 @@ class Snapshot:
     __slots__ = (
         "_call_ids",
         "_entries",
-        "_finish_answer",
         "_messages",
         "_messages_length",
         "_open_ids",
         "_results",
         "_results_length",
-        "_text_answer",
         "answer",
+        "answer_is_given",
         "calls",
-        "context_tokens",
-        "context_tokens_messages",
+        "context_count",
         "created_at",
         "extra_data",
         "finished",
@@ -82,6 +80,7 @@ class Snapshot:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self.length: int = 0
+        """Entries in the history."""
         self._messages: list[Message] = []
         self._messages_length = 0
         self._call_ids: dict[str, int] = {}
@@ -95,27 +94,39 @@ class Snapshot:
         """Messages that wait for a reply or for results, and their number in waiting_length."""
         self.waiting_length: int = 0
         self.request_open: bool = False
+        """Whether a request has no reply yet."""
         self.shown_tools: tuple[str, ...] | None = None
         """Names of the tools that the last request showed; None = all."""
         self.turn: int = 0
+        """Requests so far, those that failed and those gone back behind aside."""
         self.answer: Json = None
-        self._text_answer: str | None = None
-        self._finish_answer: object = _UNSET
+        """What ``agent.finish`` was given, else the text of the latest reply without calls."""
+        self.answer_is_given: bool = False
+        """Whether the answer is what ``agent.finish`` was given."""
         self.finished: bool = False
+        """Whether ``agent.finish`` was called: no request can follow."""
         self.stopped: Stopped | None = None
+        """Why the last run stopped; None while it runs, and before the first."""
         self.usage: Usage = NO_USAGE
+        """Sum over all entries, those gone back behind included: they were paid for."""
         self.extra_data: FrozenDict = FrozenDict()
+        """The code's own values."""
         self.created_at: datetime | None = None
+        """Time of the first entry, UTC; None without entries."""
         self.updated_at: datetime | None = None
+        """Time of the last entry, UTC; None without entries."""
         self.parent_id: str | None = None
+        """Id of the State whose tool call made this one."""
         self.parent_call_id: str | None = None
+        """Id of that tool call."""
         self.last_run: AgentInfo | None = None
+        """The Agent of the latest run."""
         self.late: tuple[ToolResultEntry, ...] = ()
         """Results that came late and that the model hasn't been told of."""
-        self.context_tokens: int | None = None
-        """Tokens of the conversation up to the last reply, as its provider counted them; None where unknown."""
-        self.context_tokens_messages: int = 0
-        """How many of the messages that count covers."""
+        self.context_count: tuple[int, int] | None = None
+        """Tokens of the conversation up to the last reply, as its provider counted them, and how many of the messages
+        they cover; None where unknown.
+        """
 
     @property
     def history(self) -> Prefix[Entry]:
@@ -159,7 +170,7 @@ class Snapshot:
         new._entries = self._entries[: self.length]
         new._messages = self._messages[: self._messages_length]
         new._call_ids = dict(self._call_ids)
-        new._results = dict(islice(self._results.items(), self._results_length))
+        new._results = dict(self._results)
         new.waiting = self.waiting[: self.waiting_length]
         return new
 
@@ -180,8 +191,7 @@ class Snapshot:
         new.shown_tools = self.shown_tools
         new.turn = self.turn
         new.answer = self.answer
-        new._text_answer = self._text_answer
-        new._finish_answer = self._finish_answer
+        new.answer_is_given = self.answer_is_given
         new.finished = self.finished
         new.stopped = self.stopped
         new.usage = self.usage
@@ -192,8 +202,7 @@ class Snapshot:
         new.parent_call_id = self.parent_call_id
         new.last_run = self.last_run
         new.late = self.late
-        new.context_tokens = self.context_tokens
-        new.context_tokens_messages = self.context_tokens_messages
+        new.context_count = self.context_count
         return new
 
 
@@ -203,6 +212,12 @@ def replay(entries: Iterable[Entry]) -> Snapshot:
     Raises:
         IllegalEntryError: one of them can't follow those before it; the message has its position.
     """
+    last = deque(snapshots(entries), maxlen=1)
+    return last[0] if last else Snapshot()
+
+
+def snapshots(entries: Iterable[Entry]) -> Iterator[Snapshot]:
+    """Yield the Snapshot after each of *entries*; IllegalEntryError as in ``replay``."""
     entries = list(entries)
     # The moments that are gone back to are kept: replayed anew for each restore, a few dozen of them would never end.
     wanted = {entry.content.restored_to for entry in entries if type(entry) is ContextChangeEntry}
@@ -213,7 +228,7 @@ def replay(entries: Iterable[Entry]) -> Snapshot:
             kept[snapshot.length] = snapshot
         restored = kept.get(entry.content.restored_to) if type(entry) is ContextChangeEntry else None
         snapshot = fold(snapshot, entry, restored=restored)
-    return snapshot
+        yield snapshot
 
 
 def turn_of_error(snapshot: Snapshot, action: str) -> int:
@@ -227,7 +242,7 @@ def fold(snapshot: Snapshot, entry: Entry, *, restored: Snapshot | None = None) 
     Args:
         snapshot: The moment before; unchanged.
         entry: What happened next.
-        restored: The Snapshot that a ``restore`` entry goes back to, where the caller has it; else it is replayed.
+        restored: The Snapshot that a ``restore`` entry goes back to, which is not replayed here.
 
     Raises:
         IllegalEntryError: *entry* can't follow.
@@ -239,11 +254,7 @@ def fold(snapshot: Snapshot, entry: Entry, *, restored: Snapshot | None = None) 
             raise IllegalEntryError(f"at {entry.at} has no time zone")
         if snapshot.updated_at is not None and entry.at < snapshot.updated_at:
             raise IllegalEntryError(f"at {entry.at} is before {snapshot.updated_at}, that of the entry before it")
-        new = snapshot._copy()
-        if type(entry) is ContextChangeEntry:
-            new = _change_context(snapshot, new, entry.content, entry.seq, restored)
-        else:
-            _apply(new, entry)
+        new = _applied(snapshot, entry, restored)
         if entry.turn != new.turn:
             raise IllegalEntryError(f"turn {entry.turn} should be {new.turn}")
         if new.created_at is None:
@@ -256,8 +267,8 @@ def fold(snapshot: Snapshot, entry: Entry, *, restored: Snapshot | None = None) 
     return new
 
 
-def _apply(new: Snapshot, entry: Entry) -> None:
-    """Change *new*, a fresh copy, by an entry that leaves earlier messages alone."""
+def _applied(old: Snapshot, entry: Entry, restored: Snapshot | None) -> Snapshot:
+    new = old._copy()
     match entry:
         case ModelRequestEntry():
             _open_request(new)
@@ -295,12 +306,13 @@ def _apply(new: Snapshot, entry: Entry) -> None:
                 _let_waiting_in(new)
         case ExchangeEntry() | ModelEventEntry():
             new.usage += entry.usage
+        case ContextChangeEntry():
+            return _change_context(old, new, entry.content, restored)
         case UnknownEntry():
             pass
-        case ContextChangeEntry():
-            raise AssertionError("fold handles it")
         case _:
             assert_never(entry)
+    return new
 
 
 def _add(new: Snapshot, message: Message) -> None:
@@ -348,19 +360,14 @@ def _take_reply(new: Snapshot, entry: ModelReplyEntry) -> None:
     new.usage += reply.usage
     _add(new, Message("assistant", reply.blocks, reply.cut_off))
     if reply.usage.input_tokens:
-        new.context_tokens = reply.usage.input_tokens + reply.usage.output_tokens
-        new.context_tokens_messages = new._messages_length
+        new.context_count = reply.usage.input_tokens + reply.usage.output_tokens, new._messages_length
     if calls:
         new.calls, new._open_ids = calls, ids
         new._results, new._results_length = {}, 0
     else:
-        new._text_answer = reply.text
-        _set_answer(new)
+        if not new.answer_is_given:
+            new.answer = reply.text
         _let_waiting_in(new)
-
-
-def _set_answer(new: Snapshot) -> None:
-    new.answer = new._text_answer if new._finish_answer is _UNSET else new._finish_answer  # type: ignore[assignment]  # Json
 
 
 def _take_result(new: Snapshot, entry: ToolResultEntry) -> None:
@@ -383,7 +390,6 @@ def _take_result(new: Snapshot, entry: ToolResultEntry) -> None:
         results = new._results
         _add(new, Message("tool", tuple([results[call.id] for call in new.calls])))
         new.calls, new._open_ids = (), _NO_IDS
-        new._results, new._results_length = {}, 0
         _let_waiting_in(new)
 
 
@@ -391,46 +397,47 @@ def _stop(new: Snapshot, entry: StopEntry) -> None:
     if isinstance(entry.content, StoppedByFinish):
         new.finished = True
         if entry.content.answer is not None:
-            new._finish_answer = entry.content.answer
-            _set_answer(new)
+            new.answer, new.answer_is_given = entry.content.answer, True
     elif new.finished:
         raise IllegalEntryError(f"stop {entry.content!r} on a finished State")
     new.stopped = entry.content
 
 
-def _change_context(
-    old: Snapshot, new: Snapshot, change: ContextChange, seq: int, restored: Snapshot | None
-) -> Snapshot:
+def _change_context(old: Snapshot, new: Snapshot, change: ContextChange, restored: Snapshot | None) -> Snapshot:
     if change.kind == "import":
-        return _import(new, change, seq)
+        return _import(new, change)
     if new.request_open or new.calls:
         raise IllegalEntryError(f"{change.kind} while calls are pending or a request is open")
-    if change.kind == "restore":
-        return _restore(old, change, restored)
-    new.usage += change.usage
-    new._messages = rewritten(old.messages, change)
+    match change.kind:
+        case "restore":
+            return _restore(old, change, restored)
+        case "compact":
+            new._messages = compacted(old.messages, change)
+        case "clear_tool_results":
+            new._messages = cleared(old.messages, change.cleared)
+        case _:
+            assert_never(change.kind)
     new._messages_length = len(new._messages)
-    new.context_tokens, new.context_tokens_messages = None, 0
+    new.context_count = None
+    new.usage += change.usage
     return new
 
 
-def _import(new: Snapshot, change: ContextChange, seq: int) -> Snapshot:
-    if seq != 0:
+def _import(new: Snapshot, change: ContextChange) -> Snapshot:
+    if new.length:
         raise IllegalEntryError("messages can only be imported at the start of a history")
     if fault := first_fault(change.messages):
         raise IllegalEntryError(fault)
     for message in change.messages:
         _add(new, message)
         for call in message.tool_calls:
-            new._call_ids[call.id] = seq
+            new._call_ids[call.id] = 0
     return new
 
 
-def _restore(old: Snapshot, change: ContextChange, restored: Snapshot | None) -> Snapshot:
-    length = change.restored_to
-    if length is None or not 0 <= length <= old.length:
-        raise IllegalEntryError(f"restores to a history of {length} entries, but there are {old.length}")
-    target = replay(islice(old._entries, length)) if restored is None else restored
+def _restore(old: Snapshot, change: ContextChange, target: Snapshot | None) -> Snapshot:
+    if target is None:
+        raise IllegalEntryError(f"restores to a history of {change.restored_to} entries, but there are {old.length}")
     if target.request_open or target.calls:
         raise IllegalEntryError("restores to a moment in the middle of a turn")
     new = target._copy()
@@ -439,5 +446,7 @@ def _restore(old: Snapshot, change: ContextChange, restored: Snapshot | None) ->
     new.usage = old.usage
     new.late = old.late
     new.last_run = old.last_run
+    new.parent_id = old.parent_id
+    new.parent_call_id = old.parent_call_id
     new.created_at = old.created_at
     return new

@@ -68,8 +68,9 @@ def context_tokens(setup: Setup, state: State) -> int:
     The count of the last reply's provider is the base; only what came after it is estimated.
     """
     snap = state.snapshot_now()
-    if snap.context_tokens is not None:
-        return snap.context_tokens + _estimate(snap, snap.context_tokens_messages)
+    if snap.context_count is not None:
+        tokens, covered = snap.context_count
+        return tokens + _estimate(snap, covered)
     fixed = len(setup.system or "") + sum(
         _spec_length(spec.description, spec.input_schema) for spec in setup.tool_specs
     )

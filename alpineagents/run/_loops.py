@@ -140,6 +140,9 @@ def _name(fn: object) -> str:
 
 
 async def _default_body(agent: Any, state: State) -> None:
+    if state.pending_calls:  # of a fork in mid-turn, or of a think before this run
+        await agent.use_tools(state)
+        return
     await compact_if_full(agent, state)
     await agent.think(state)
     if not state.finished:  # somebody may have finished it while the model was waited on
@@ -147,4 +150,6 @@ async def _default_body(agent: Any, state: State) -> None:
 
 
 default_loop: Final = Loop(_default_body, (waiting_for_user,), 50)
-"""Until ``waiting_for_user``, at most 50 turns: ``compact_if_full``, ``think``, ``use_tools``."""
+"""Until ``waiting_for_user``, at most 50 turns: ``compact_if_full``, ``think``, ``use_tools``. Calls that are pending
+when it starts are run first, in a turn of their own.
+"""

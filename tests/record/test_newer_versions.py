@@ -61,6 +61,7 @@ def test_an_unknown_kind_needs_no_content_but_its_place():
             {"kind": "user", "content": {"role": "user", "blocks": [{"type": "text", "text": "x", "lang": "en"}]}},
             ["content.blocks.lang"],
         ),
+        ({"kind": "user", "content": said("x"), "format": 1, "mood": "good"}, ["mood"]),
         ({"kind": "stop", "content": {"type": "limit", "turns": 3, "why": "x"}}, ["content.why"]),
         ({"kind": "error", "content": "x", "usage": {"input_tokens": 3, "watts": 2}}, ["usage.watts"]),
         ({"kind": "ask", "content": {"question": "q", "answer": 1}, "judge": None}, ["judge"]),

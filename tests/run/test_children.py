@@ -408,3 +408,22 @@ async def test_the_call_of_a_cancelled_run_is_closed_when_its_child_has_ended():
     assert state.usage.input_tokens == 10 + 7
     assert result(state).child_ids == (child.id,)
     assert_replays(state)
+
+
+async def test_a_subagent_that_is_taken_back_to_before_its_run_is_still_one():
+    child = State()
+    before = child.snapshot()
+    child.add_message(Message.user("part"))
+
+    @tool
+    async def delegate() -> str:
+        """Delegate."""
+        return await helper("part done").run(child)
+
+    state = State(messages=[Message.user("all")])
+    await lead(delegate).run(state)
+    await child.restore(before)
+
+    assert len(child.messages) == 0
+    assert (child.parent_id, child.parent_call_id) == (state.id, result(state).call.id)
+    assert_replays(child)

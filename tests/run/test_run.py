@@ -343,6 +343,27 @@ async def test_two_failing_tools_raise_the_first_and_note_the_other():
     assert {e.content for e in state.history if e.kind == "error"} == {"ValueError: one", "OSError: two"}
 
 
+async def test_a_run_on_a_fork_in_mid_turn_runs_the_pending_calls_first():
+    done: list[str] = []
+
+    @tool
+    async def note(text: str) -> str:
+        """Note."""
+        done.append(text)
+        return "noted"
+
+    agent = Agent(model=FakeModel([[tool_call("note", text="a"), tool_call("note", text="b")], "done"]), tools=[note])
+    state = State(messages=[Message.user("note a and b")])
+    await agent.think(state)
+    fork = state.fork()
+
+    assert await agent.run(fork) == "done"
+    assert done == ["a", "b"]
+    assert [message.role for message in fork.messages] == ["user", "assistant", "tool", "assistant"]
+    assert fork.turn == 2
+    assert [call.name for call in state.pending_calls] == ["note", "note"]
+
+
 async def test_a_loop_body_that_catches_a_tools_error_can_use_the_tools_again():
     """Finished calls don't run twice."""
     ran = []

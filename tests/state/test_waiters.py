@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import threading
+import weakref
 
 import pytest
 import trio
@@ -24,6 +27,14 @@ def test_a_receipt_awaited_under_asyncio_says_where_to_go():
         asyncio.run(wait())
 
 
+def test_a_program_without_asyncio_runs_no_loop_of_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "asyncio")
+
+    assert not runs_event_loop()
+    with State().edit_extra_data() as data:
+        data["x"] = 1
+
+
 def test_waking_a_task_of_a_run_that_has_ended_is_no_error():
     async def made() -> Waiter:
         return Waiter()
@@ -41,8 +52,6 @@ async def test_a_state_that_is_saved_in_one_store_can_not_be_held_in_another_mea
 
 
 async def test_a_turn_that_nobody_holds_any_more_goes_to_the_next_and_passes_over_who_is_gone():
-    import threading
-
     turns = Turns(threading.RLock())
     first, gone = Holder(), Holder()
     await turns.take(first)
@@ -75,3 +84,17 @@ async def test_a_turn_that_nobody_holds_any_more_goes_to_the_next_and_passes_ove
         gc.collect()
     assert got == ["third"]
     assert turns.held_by(third)
+
+
+def test_a_turn_taken_before_it_is_known_that_its_holder_is_gone_stays_with_who_took_it():
+    turns = Turns(threading.RLock())
+    first, quick, waiting = Holder(), Holder(), Holder()
+    assert turns.take_nowait(first)
+    # Called back before the turns are, since it is the younger reference.
+    watching = weakref.ref(first, lambda _: turns.take_nowait(quick))
+
+    del first
+
+    assert watching() is None
+    assert turns.held_by(quick)
+    assert not turns.take_nowait(waiting)

@@ -17,7 +17,7 @@ from ...record._blocks import TextBlock, ToolCall
 from ...record._codec import encode_entry, encode_info
 from ...record._entries import AgentInfo, ModelReplyEntry, ModelRequestEntry, RunStartEntry, ToolResultEntry
 from ...record._messages import Message, Reply, Usage
-from ...record._replay import Snapshot, fold
+from ...record._replay import snapshots
 from ...state import State
 
 P = ParamSpec("P")
@@ -149,10 +149,8 @@ def encoded(state: State) -> list[bytes]:
 
 def batches(state: State, size: int) -> Iterator[tuple[int, list[bytes], bytes]]:
     """What ``append`` gets when every *size* entries are saved."""
-    snap = Snapshot()
     entries: list[bytes] = []
-    for entry in state.history:
-        snap = fold(snap, entry)
+    for entry, snap in zip(state.history, snapshots(state.history), strict=True):
         entries.append(encode_entry(entry))
         if len(entries) == size or snap.length == len(state.history):
             yield snap.length - len(entries), entries, encode_info(info_of(state.id, snap))
