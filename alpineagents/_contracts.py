@@ -20,7 +20,7 @@ from .record._codec import decode_history, decode_info, encode_entry, encode_inf
 from .record._entries import ModelEvent, StateInfo, ToolOutcome
 from .record._frozen import FrozenDict
 from .record._messages import Price, Reply, Request, TextDelta, ThinkingDelta
-from .record._replay import Snapshot
+from .record._snapshot import Snapshot
 from .state import Recorder, State, close_after_crash
 
 Emit: TypeAlias = Callable[[TextDelta | ThinkingDelta | ModelEvent], None]

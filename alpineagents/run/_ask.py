@@ -12,7 +12,7 @@ from .._errors import OutputError, ToolInputError
 from ..record._entries import Entry, Exchange, ExchangeEntry
 from ..record._frozen import Json
 from ..record._messages import NO_USAGE, Message, Reply, Request
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 from ..state import State
 from ._setup import Setup, record_error, refuse_finished, usage_of
 from ._think import respond

@@ -11,7 +11,7 @@ from .._errors import OutputError
 from ..record._blocks import Block, File, Image, TextBlock, ThinkingBlock, ToolCall, ToolResultBlock
 from ..record._entries import ContextChange
 from ..record._messages import NO_USAGE, Message
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 from ..record._value import Value
 from ..state import State
 from ._ask import side_request

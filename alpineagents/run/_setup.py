@@ -21,7 +21,8 @@ from ..record._entries import (
     ToolResultEntry,
 )
 from ..record._messages import NO_USAGE, ToolSpec, Usage
-from ..record._replay import Snapshot, turn_of_error
+from ..record._replay import turn_of_error
+from ..record._snapshot import Snapshot
 from ..state import Recorder, State, error_text
 from ..state._closing import MAY_HAVE_RUN
 from ._groups import is_cancellation, is_interrupt

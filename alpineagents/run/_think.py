@@ -21,7 +21,7 @@ from ..record._entries import (
     ToolResultEntry,
 )
 from ..record._messages import NO_USAGE, Message, Reply, Request, TextDelta, ThinkingDelta, ToolSpec
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 from ..state import State, current_calls, surrounded, take_request_back
 from ._keeper import barrier
 from ._setup import Setup, record_error, refuse_finished, told, unprotected, usage_of

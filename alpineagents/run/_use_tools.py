@@ -14,7 +14,7 @@ from .._errors import ToolInputError
 from ..record._blocks import ResultBlock, ToolCall
 from ..record._entries import Entry, ToolResultEntry
 from ..record._messages import NO_USAGE
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 from ..state import State, close_call, close_pending, current_calls, surrounded
 from ..tools import Ending, failed, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from ..record._blocks import TextBlock, ToolCall
 from ..record._entries import Entry, ErrorEntry, ToolOutcome, ToolResultEntry
-from ..record._replay import Snapshot, turn_of_error
+from ..record._replay import turn_of_error
+from ..record._snapshot import Snapshot
 from ._recorder import Recorder
 
 MAY_HAVE_RUN = "it may or may not have taken effect: check before you do it again"

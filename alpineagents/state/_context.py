@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import trio
 
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 from ._recorder import Recorder
 
 

@@ -17,7 +17,8 @@ import trio
 
 from ..record._entries import Entry
 from ..record._messages import NO_USAGE, Usage
-from ..record._replay import Snapshot, fold
+from ..record._replay import fold
+from ..record._snapshot import Snapshot
 from ._children import Children, Span
 from ._clock import utc_now
 from ._saving import Home, Saving

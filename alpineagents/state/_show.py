@@ -27,7 +27,7 @@ from ..record._entries import (
     ToolResultEntry,
     UnknownEntry,
 )
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 
 WIDTH = 100
 """Longest text shown of one value, in characters."""

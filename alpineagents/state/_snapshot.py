@@ -10,7 +10,7 @@ from ..record._entries import Entry, Stopped
 from ..record._frozen import FrozenDict, Json
 from ..record._growing import Prefix
 from ..record._messages import Message, Usage
-from ..record._replay import Snapshot
+from ..record._snapshot import Snapshot
 
 
 class Values:

@@ -35,7 +35,8 @@ from ..record._entries import (
 )
 from ..record._frozen import FrozenDict, freeze_dict
 from ..record._messages import Message, Reply
-from ..record._replay import Snapshot, replay
+from ..record._replay import replay
+from ..record._snapshot import Snapshot
 from ._clock import new_id
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt

@@ -52,7 +52,8 @@ from alpineagents import (
     tool,
 )
 from alpineagents.record._conversation import first_fault
-from alpineagents.record._replay import Snapshot, fold, replay
+from alpineagents.record._replay import fold, replay
+from alpineagents.record._snapshot import Snapshot
 from alpineagents.testing import FakeModel, tool_call
 
 from ..states import PROPERTIES, assert_replays
