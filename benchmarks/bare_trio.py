@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -73,3 +75,17 @@ async def agent(turns: int, calls: int, delay: float, fn: Tool) -> list[Entry]:
         await trio.lowlevel.checkpoint()
     log.append(Entry(len(log), "reply", {"text": "done"}))
     return log
+
+
+async def saved(turns: int, path: Path) -> None:
+    """Append and sync as often as an agent that saves has to, before the request and before the tool, and no more."""
+    line = b'{"kind":"model_request","seq":2,"turn":1,"at":"2026-12-01T21:49:20.098825Z","content":"fake/fake"}\n'
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def append() -> None:
+        os.write(file, line * 3)
+        os.fdatasync(file)
+
+    for _ in range(2 * turns):
+        await trio.to_thread.run_sync(append)
+    os.close(file)

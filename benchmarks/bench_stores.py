@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from typing import Any, Final
 import orjson
 import ours
 import trio
+from bare_trio import saved
 from machine import FLAT, describe, ratio
 
 from alpineagents import PostgresStore, State, Store
@@ -72,20 +72,6 @@ def turns(n: int, calls: int = 1) -> Callable[[Store], Any]:
         return state
 
     return work
-
-
-async def floor(folder: Path) -> None:
-    """Append and sync as often as a saved run has to, and do nothing else."""
-    lines = b'{"kind":"model_request","seq":2,"turn":1,"at":"2026-12-01T21:49:20.098825Z","content":"fake/fake"}\n' * 3
-    file = os.open(folder / "floor", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def append() -> None:
-        os.write(file, lines)
-        os.fdatasync(file)
-
-    for _ in range(2 * TURNS):
-        await trio.to_thread.run_sync(append)
-    os.close(file)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
@@ -197,7 +183,7 @@ def measure(name: str, dsn: str | None) -> dict[str, Any]:
     walls, cpus, floor_walls, floor_cpus = [], [], [], []
     with folder_for() as folder:
         for _ in range(ROUNDS):
-            wall, cpu = timed(lambda: trio.run(floor, folder))
+            wall, cpu = timed(lambda: trio.run(saved, TURNS, folder / "floor"))
             floor_walls.append(wall)
             floor_cpus.append(cpu)
             wall, cpu = timed(lambda: trio.run(closing, made(name, folder, dsn), turns(TURNS)))

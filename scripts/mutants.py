@@ -183,7 +183,7 @@ class _Runner(PytestRunner):
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores Ctrl+C; the tests want it
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        plugins = [*kwargs.pop("plugins", ()), _Chosen(self._tests)]
+        plugins = [*kwargs.pop("plugins", ()), _Chosen(self._tests), _Failures()]
         return super().execute_pytest(params, plugins=plugins, **kwargs)
 
 
@@ -209,6 +209,14 @@ class _Chosen:
             return (yield)
         finally:
             timer.cancel()
+
+
+class _Failures:
+    """Prints what fails on the code as it is: mutmut says no more than that something does."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and "__mutmut_" not in os.environ.get("MUTANT_UNDER_TEST", "") and sys.__stdout__ is not None:
+            print(f"\n{report.nodeid}\n{report.longreprtext}", file=sys.__stdout__)
 
 
 def _name(test: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from alpineagents.loop import adefault_loop, default_loop
 from alpineagents.models.base import Model
 from alpineagents.types import Reply, TextBlock, ToolCall, Usage
-from common import THINK, TURNS, WARM_TURNS, Measured, arguments
+from common import THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
 
-from alpineagents import Agent, Message, State, tool
+from alpineagents import Agent, FileStore, Message, State, tool
 
 
 class Counting(Model):
@@ -109,6 +109,15 @@ elif workload == "W2":
         states.extend(new() for _ in range(size))
         run(one, *states)
     assert all(state.answer == "done" for state in states)
+elif workload == "W4":
+    with folder() as place:
+        state = new()
+        with Measured(quiet=True) as saving:
+            run(agent(size).copy(store=FileStore(str(place))), state)
+        with Measured(quiet=True) as loading:
+            loaded = FileStore(str(place)).load(state.id)
+        assert loaded.answer == "done"
+        report_saved(saving, loading, place)
 elif workload == "W6":
     one, state = agent(1, calls=size, name="slow"), new()
     with Measured():

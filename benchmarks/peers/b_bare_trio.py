@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bare_trio
+import orjson
 import trio
-from common import THINK, TURNS, WARM_TURNS, Measured, arguments
+from common import THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
 
 
 async def main() -> None:
@@ -28,6 +29,14 @@ async def main() -> None:
                 for _ in range(size):
                     nursery.start_soon(one)
         assert len(logs) == size
+    elif workload == "W4":
+        with folder() as place:
+            with Measured(quiet=True) as saving:
+                await bare_trio.saved(size, place / "log")
+            with Measured(quiet=True) as loading:
+                for line in (place / "log").read_bytes().splitlines():
+                    orjson.loads(line)
+            report_saved(saving, loading, place)
     elif workload == "W6":
         with Measured():
             await bare_trio.agent(1, size, 0, slow)

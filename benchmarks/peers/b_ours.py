@@ -6,9 +6,9 @@ import time
 
 import ours
 import trio
-from common import THINK, TURNS, WARM_TURNS, Measured, arguments
+from common import THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
 
-from alpineagents import Agent, tool
+from alpineagents import Agent, FileStore, tool
 
 
 @tool(name="add")
@@ -45,6 +45,15 @@ async def main() -> None:
                 for state in states:
                     nursery.start_soon(one.run, state)
         assert all(state.answer == "done" for state in states)
+    elif workload == "W4":
+        with folder() as place:
+            state = ours.conversation()
+            with Measured(quiet=True) as saving:
+                await agent(size).copy(store=FileStore(place)).run(state)
+            with Measured(quiet=True) as loading:
+                loaded = await FileStore(place).load(state.id)
+            assert loaded.answer == "done"
+            report_saved(saving, loading, place)
     elif workload == "W6":
         one, state = agent(1, calls=size, tool="slow"), ours.conversation()
         with Measured():

@@ -5,7 +5,7 @@ under ``build/peers``, made by pip at the first run. Workloads and units: ``comm
 the library takes beyond a bare Python. The figures are medians; the ratios ours / bare trio and ours / peer come
 last. On a busy machine only the ratios mean something. To add a library: a script ``b_NAME.py`` and a line in PEERS.
 
-    python benchmarks/peers/run.py [--quick] [--peers alpineagents_0_7] [--workloads W1,W2,W6,W3] [--agents 1000,10000]
+    python benchmarks/peers/run.py [--quick] [--peers alpineagents_0_7] [--workloads W1,W2,W4] [--agents 1000,10000]
 """
 
 from __future__ import annotations
@@ -74,6 +74,12 @@ class Unit(NamedTuple):
 UNITS: Final = {
     "W1": (Unit("seconds", "µs per turn", 1e6, per_size=True), Unit("cpu", "µs CPU per turn", 1e6, per_size=True)),
     "W2": (Unit("seconds", "s"), Unit("cpu", "s CPU"), Unit("kib", "KiB per agent")),
+    "W4": (
+        Unit("seconds", "µs per turn", 1e6, per_size=True),
+        Unit("cpu", "µs CPU per turn", 1e6, per_size=True),
+        Unit("bytes", "bytes per turn", per_size=True),
+        Unit("load", "µs CPU to load/turn", 1e6, per_size=True),
+    ),
     "W6": (Unit("seconds", "ms", 1e3), Unit("cpu", "ms CPU", 1e3)),
     "W3": (Unit("seconds", "ms", 1e3), Unit("cpu", "ms CPU", 1e3)),
 }
@@ -101,6 +107,8 @@ def cases(workloads: list[str], agents: list[int], quick: bool) -> list[Case]:
             found += [Case("W1", size, mode) for size in sizes for mode in ("async", "sync")]
         elif workload == "W2":
             found += [Case("W2", size, "async") for size in agents]
+        elif workload == "W4":
+            found.append(Case("W4", 100 if quick else 1_000, "async"))
         elif workload == "W6":
             found += [Case("W6", 200, mode) for mode in ("async", "sync")]
         else:
@@ -162,13 +170,13 @@ def show(case: Case, reports: dict[str, list[dict[str, float]]]) -> None:
             continue
         figures = "".join(f"{name} {value:,.4g}".ljust(30) for name, value in values.items())
         ratios = [f"ours/{name} {values[OURS] / value:.2f}" for name, value in values.items() if name != OURS]
-        print(f"  {unit.text:18}{figures}{', '.join(ratios)}", flush=True)
+        print(f"  {unit.text:20}{figures}{', '.join(ratios)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--peers", default=",".join(PEERS), help="names, with commas between; '' for bare trio alone")
-    parser.add_argument("--workloads", default="W1,W2,W6,W3")
+    parser.add_argument("--workloads", default="W1,W2,W4,W6,W3")
     parser.add_argument("--agents", default="1000", help="sizes of W2")
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--quick", action="store_true", help="one round, fewer sizes: under a minute")
