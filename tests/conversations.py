@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import settings
 
 from alpineagents import Message, Model, Reply, Request
-from alpineagents.models._openai_chat import ChatSettings, ChatWire
-from alpineagents.models._wire import Endpoint
+from alpineagents.models._openai_chat import ChatWire
+from alpineagents.models._wire import Endpoint, Settings
 from alpineagents.testing import FakeModel
-from alpineagents.testing._chat_rules import problems
+from alpineagents.testing._formats._chat_rules import problems
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 """A picture of one pixel."""
@@ -26,7 +26,7 @@ def example_share(share: float, **others: Any) -> settings:
 
 def chat_bytes(request: Request, provider: str = "here") -> bytes:
     """The request as Chat Completions JSON."""
-    return ChatWire(Endpoint(provider, "http://127.0.0.1/v1", "m"), ChatSettings()).encode(request)
+    return ChatWire(Endpoint(provider, "http://127.0.0.1/v1", "m"), Settings()).encode(request)
 
 
 def sent(messages: Sequence[Message], **request: Any) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ class StrictModel(Model):
         self.context_window = self.fake.context_window
         self.bodies: list[dict[str, Any]] = []
         """The JSON of every request."""
-        self._wire = ChatWire(Endpoint("fake", "http://127.0.0.1/v1", "m"), ChatSettings())
+        self._wire = ChatWire(Endpoint("fake", "http://127.0.0.1/v1", "m"), Settings())
 
     async def respond(self, request: Request, emit: Any) -> Reply:
         body = json.loads(self._wire.encode(request))

@@ -8,47 +8,30 @@ from __future__ import annotations
 
 import base64
 import re
-import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, final
-
-import attrs
 
 from .._errors import ProviderError
 from ..record._blocks import Block, File, Image, RawBlock, ResultBlock, TextBlock, ToolCall, ToolResultBlock, is_blank
 from ..record._frozen import FrozenDict
 from ..record._messages import Message, Request, ToolSpec
 from ._json import dumps, dumps_array, dumps_object
+from ._names import sendable_id, sendable_name
+from ._once import OncePerMessage
 from ._openai_complaints import complaint_of_body
 from ._openai_stream import ChatDecoder
 from ._openai_thinking import echo
-from ._wire import Endpoint, error_for
+from ._wire import Endpoint, Settings, error_for
 
 EMPTY_RESULT = "(empty)"
 NOTHING_SAID = "(nothing said yet)"
 """What stands for the person where a conversation begins with a reply, or has nothing that can be sent."""
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-@final
-@attrs.frozen(kw_only=True)
-class ChatSettings:
-    """What a request says besides the conversation; ``None`` leaves a field out."""
-
-    max_tokens: int | None = None
-    temperature: float | None = None
-    stop: tuple[str, ...] | None = None
-    seed: int | None = None
-    parallel_tool_calls: bool | None = None
-    extra_body: FrozenDict | None = None
-    """Fields added to the request, or put in place of its own."""
-
 
 class _Encoded(NamedTuple):
     """A message's JSON, in the parts that the order of a request needs."""
 
-    of: weakref.ref[Message]
     results: bytes
     """``tool`` messages, joined by commas."""
     attachments: list[bytes]
@@ -63,12 +46,12 @@ class ChatWire:
 
     path = "/chat/completions"
 
-    def __init__(self, endpoint: Endpoint, settings: ChatSettings) -> None:
+    def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
         self.endpoint = endpoint
         self._fields = _fixed_fields(endpoint, settings)
         self._extra = {key: dumps(value) for key, value in (settings.extra_body or {}).items()}
         self._parallel = settings.parallel_tool_calls
-        self._known: dict[int, _Encoded] = {}
+        self._encoded = OncePerMessage(partial(_encode, provider=endpoint.provider))
 
     def decoder(self) -> ChatDecoder:
         """Return a new decoder for one answer."""
@@ -105,12 +88,9 @@ class ChatWire:
         if request.system and not request.system.isspace():
             items.append(dumps({"role": "system", "content": request.system}))
         opening = len(items)
-        known = self._known.get
-        for message in request.messages:
-            encoded = known(id(message))
-            if encoded is None or encoded.of() is not message:
-                encoded = self._encode_once(message)
-            _, results, attachments, rest = encoded
+        for message, (results, attachments, rest) in zip(
+            request.messages, self._encoded.of(request.messages), strict=True
+        ):
             if results:
                 items.append(results)
                 waiting += attachments
@@ -127,15 +107,8 @@ class ChatWire:
             items.append(dumps({"role": "user", "content": NOTHING_SAID}))
         return items
 
-    def _encode_once(self, message: Message) -> _Encoded:
-        """The message's JSON, kept while the message lives."""
-        key, forget = id(message), self._known.pop
-        of = weakref.ref(message, lambda _: forget(key, None))
-        encoded = self._known[key] = _Encoded(of, *_encode(message, self.endpoint.provider))
-        return encoded
 
-
-def _fixed_fields(endpoint: Endpoint, settings: ChatSettings) -> dict[str, bytes]:
+def _fixed_fields(endpoint: Endpoint, settings: Settings) -> dict[str, bytes]:
     # OpenAI's reasoning models refuse max_tokens; other servers don't all know the newer name.
     limit = "max_completion_tokens" if endpoint.provider == "openai" else "max_tokens"
     fields: dict[str, object] = {
@@ -144,6 +117,7 @@ def _fixed_fields(endpoint: Endpoint, settings: ChatSettings) -> dict[str, bytes
         "stream_options": {"include_usage": True},
         limit: settings.max_tokens,
         "temperature": settings.temperature,
+        "reasoning_effort": settings.effort,
         "stop": settings.stop,
         "seed": settings.seed,
     }
@@ -189,19 +163,20 @@ def _may_be_strict(schema: object) -> bool:
     return all(_may_be_strict(value) for key, value in schema.items() if key not in ("enum", "const", "default"))
 
 
-def _encode(message: Message, provider: str) -> tuple[bytes, list[bytes], bytes]:
+def _encode(message: Message, provider: str) -> _Encoded:
     results: list[bytes] = []
     attachments: list[bytes] = []
     others: list[Block] = []
     for block in message.blocks:
         if type(block) is ToolResultBlock:
-            results.append(dumps({"role": "tool", "tool_call_id": block.call_id, "content": _result_text(block)}))
+            call_id = _id(block.call_id, provider)
+            results.append(dumps({"role": "tool", "tool_call_id": call_id, "content": _result_text(block)}))
             attachments += _attachments(block)
         elif not is_blank(block):
             others.append(block)
     encode_rest = _assistant if message.role == "assistant" else _user
     rest = encode_rest(others, provider)
-    return b",".join(results), attachments, dumps(rest) if rest else b""
+    return _Encoded(b",".join(results), attachments, dumps(rest) if rest else b"")
 
 
 def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:
@@ -210,8 +185,8 @@ def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | No
     for block in blocks:
         if type(block) is ToolCall:
             arguments = dumps(block.args or {}).decode()
-            function = {"name": _sendable(block.name), "arguments": arguments}
-            calls.append({"id": block.id, "type": "function", "function": function})
+            function = {"name": sendable_name(block.name), "arguments": arguments}
+            calls.append({"id": _id(block.id, provider), "type": "function", "function": function})
         elif calls and (extra := _extra_content(block, provider)) is not None:
             calls[-1]["extra_content"] = extra  # Stands behind the call it came with.
     if not calls:
@@ -219,9 +194,13 @@ def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | No
     return {"role": "assistant", "content": text or None, "tool_calls": calls, **echo(blocks, provider)}
 
 
-def _sendable(name: str) -> str:
-    """Return a name as a provider takes it: a model makes some up that no tool can have."""
-    return name if _NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+def _id(call_id: str, provider: str) -> str:
+    """The id as this provider takes it; most take any, and some (Moonshot) want their own back as it was."""
+    if provider == "openai":
+        return call_id if len(call_id) <= 40 else sendable_id(call_id, 40)
+    if provider.endswith("mistral.ai"):
+        return sendable_id(call_id, 9, alphanumeric=True)
+    return call_id
 
 
 def _extra_content(block: Block, provider: str) -> object:

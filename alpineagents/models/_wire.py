@@ -20,6 +20,7 @@ from .._errors import (
     ProviderError,
     RateLimitError,
 )
+from ..record._frozen import FrozenDict
 from ..record._messages import Reply, Request, TextDelta, ThinkingDelta, Usage
 from ._sse import Event
 
@@ -42,6 +43,26 @@ class Endpoint:
 
     def __str__(self) -> str:
         return f"{self.provider}, model {self.model!r} at {self.base_url}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What a request says besides the conversation; ``None`` leaves a field out."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    thinking: bool | int | None = None
+    """Whether the model shall think before it answers, or the most tokens for that."""
+    effort: str | None = None
+    """How much work goes into an answer, in the provider's words."""
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    parallel_tool_calls: bool | None = None
+    cache: bool = True
+    """Whether the provider may keep the beginning of the conversation for the next request."""
+    extra_body: FrozenDict | None = None
+    """Fields added to the request, or put in place of its own."""
 
 
 class Decoder(Protocol):
@@ -79,6 +100,8 @@ class Decoder(Protocol):
 class Wire(Protocol):
     """One provider format."""
 
+    endpoint: Endpoint
+    """Whom its requests go to."""
     path: str
     """Appended to the base URL."""
 

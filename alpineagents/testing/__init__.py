@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ._fake_model import FakeModel, ScriptEndedError, tool_call
-from ._provider_server import Fault, ProviderServer, ReceivedRequest
+from ._formats._format import ReceivedRequest
+from ._provider_server import Fault, ProviderServer
 
 if TYPE_CHECKING:
     from ._store_laws import StoreLaws

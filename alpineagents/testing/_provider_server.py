@@ -1,23 +1,26 @@
 """A provider on a loopback port: real HTTP/1.1, a scripted answer per request, strict about what it is sent.
 
-So far it speaks Chat Completions. It works under trio's autojump clock, as it is addressed by number.
+It speaks every format that the library does, by the path of a request. It works under trio's autojump clock, as it is
+addressed by number.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeAlias, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeAlias, final
 
 import attrs
 import h11
 import trio
 
-from ..record._blocks import TextBlock, ThinkingBlock, ToolCall
+from ..record._blocks import TextBlock, ToolCall
 from ..record._messages import Reply
-from ._chat_rules import problems
+from ._formats._chat import ChatFormat
+from ._formats._format import Format, ReceivedRequest
+
+_FORMATS: Final[tuple[Format, ...]] = (ChatFormat(),)
 
 
 @final
@@ -51,19 +54,6 @@ class Fault:
 
 Answer: TypeAlias = "str | bytes | ToolCall | Reply | Sequence[str | ToolCall] | Fault"
 """Text, calls or a Reply, streamed as the provider would; bytes are sent as the event stream; or a Fault."""
-
-
-@final
-@attrs.frozen
-class ReceivedRequest:
-    """What a client sent."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    """Names in lower case."""
-    body: Any
-    """The JSON; ``None`` where there is none."""
 
 
 @final
@@ -108,9 +98,14 @@ class ProviderServer:
         self._crash: Exception | None = None
 
     @property
+    def origin(self) -> str:
+        """What ``Anthropic`` and ``Google`` take as ``base_url``, without a path."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def base_url(self) -> str:
-        """What a model takes as ``base_url``."""
-        return f"http://127.0.0.1:{self._port}/v1"
+        """What ``OpenAI`` and ``OpenAICompatible`` take as ``base_url``, with ``/v1``."""
+        return f"{self.origin}/v1"
 
     def add(self, *answers: Answer | Callable[[ReceivedRequest], Answer]) -> None:
         """Lengthen the script."""
@@ -142,19 +137,23 @@ class ProviderServer:
         finally:
             self.connections -= 1
 
-    def _answer(self, request: ReceivedRequest) -> Fault:
+    def _answer(self, format: Format, request: ReceivedRequest) -> Fault:
         """The next answer of the script, or the refusal that *request* deserves."""
+
+        def refused(status: int, message: str) -> Fault:
+            return Fault(status=status, body=format.error(status, message))
+
         if request.path == "/v1/models":
             return Fault(body={"object": "list", "data": [{"id": "scripted", "object": "model"}]})
-        if request.path != "/v1/chat/completions":
-            return Fault(status=404, body=_error(f"Invalid URL ({request.method} {request.path})", None))
-        if self._api_key is not None and request.headers.get("authorization") != f"Bearer {self._api_key}":
-            return Fault(status=401, body=_error("Incorrect API key provided.", "invalid_api_key"))
-        problem = next(problems(request.body), None) if self._strict else None
+        if not format.takes(request.path):
+            return refused(404, f"Invalid URL ({request.method} {request.path})")
+        if self._api_key is not None and format.key(request.headers) != self._api_key:
+            return refused(401, "Incorrect API key provided.")
+        problem = next(format.problems(request), None) if self._strict else None
         if problem is not None:
-            return Fault(status=400, body=_error(problem, None))
+            return refused(400, problem)
         if not self._script:
-            return Fault(status=400, body=_error(f"the script has no answer to request {len(self.requests)}", None))
+            return refused(400, f"the script has no answer to request {len(self.requests)}")
         answer = self._script.popleft()
         if callable(answer):
             answer = answer(request)
@@ -162,13 +161,17 @@ class ProviderServer:
             return Fault(body=answer)
         return answer if isinstance(answer, Fault) else Fault(answer=answer)
 
-    async def _send(self, link: _Link, request: ReceivedRequest, fault: Fault) -> bool:
-        """Send what *fault* says; return whether the connection can be used again."""
+    async def _respond(self, link: _Link, request: ReceivedRequest) -> bool:
+        """Answer *request*; return whether the connection can be used again."""
+        self.requests.append(request)
+        format = next((format for format in _FORMATS if format.takes(request.path)), _FORMATS[0])
+        return await self._send(link, format, request, self._answer(format, request))
+
+    async def _send(self, link: _Link, format: Format, request: ReceivedRequest, fault: Fault) -> bool:
         await trio.sleep(fault.wait)
         if fault.drop:
             return False
-        stream = isinstance(request.body, dict) and request.body.get("stream") is True
-        pieces, media_type = _body(fault, request, stream)
+        pieces, media_type = _body(fault, format, request)
         size = fault.chunk_size or self._chunk_size
         if size is not None:
             pieces = _cut(b"".join(pieces), size)
@@ -195,7 +198,7 @@ class _Link:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
-        self.http = h11.Connection(h11.SERVER)
+        self.http: h11.Connection = h11.Connection(h11.SERVER)
         self._unsent: list[bytes] = []
 
     def add(self, event: h11.Event) -> None:
@@ -237,30 +240,24 @@ async def _serve(stream: trio.SocketStream, server: ProviderServer) -> None:
         except ValueError:
             document = None
         request = ReceivedRequest(head.method.decode(), head.target.decode(), headers, document)
-        server.requests.append(request)
-        if not await server._send(link, request, server._answer(request)):
+        if not await server._respond(link, request):
             return
         link.http.start_next_cycle()
 
 
-def _body(fault: Fault, request: ReceivedRequest, stream: bool) -> tuple[list[bytes], str]:
+def _body(fault: Fault, format: Format, request: ReceivedRequest) -> tuple[list[bytes], str]:
     """The pieces of the answer's body, and its media type."""
     body = fault.body
     if body is None and fault.status >= 400:
-        body = _error(f"scripted failure {fault.status}", None)
+        body = format.error(fault.status, f"scripted failure {fault.status}")
     if isinstance(body, Mapping):
         return [json.dumps(body).encode()], "application/json"
     if body is not None:
         return [body.encode() if isinstance(body, str) else body], "text/event-stream"
-    model = request.body.get("model", "") if isinstance(request.body, dict) else ""
     reply = _reply(fault.answer)
-    usage = {"prompt_tokens": len(json.dumps(request.body)) // 4, "completion_tokens": len(reply.text.split()) + 1}
-    if reply.usage.requests:
-        usage = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens}
-    if not stream:
-        return [json.dumps(_completion(reply, reply.model or model, usage)).encode()], "application/json"
-    events = [b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in _chunks(reply, reply.model or model, usage)]
-    return [*events, b"data: [DONE]\n\n"], "text/event-stream"
+    if format.is_streamed(request):
+        return format.events(reply, request), "text/event-stream"
+    return [json.dumps(format.document(reply, request)).encode()], "application/json"
 
 
 def _reply(answer: str | ToolCall | Reply | Sequence[str | ToolCall]) -> Reply:
@@ -270,59 +267,5 @@ def _reply(answer: str | ToolCall | Reply | Sequence[str | ToolCall]) -> Reply:
     return Reply([TextBlock(part) if isinstance(part, str) else part for part in parts])
 
 
-def _chunks(reply: Reply, model: str, usage: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    def chunk(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return {
-            "id": "chatcmpl-1",
-            "object": "chat.completion.chunk",
-            "created": 0,
-            "model": model,
-            "choices": [choice],
-        }
-
-    yield chunk({"role": "assistant", "content": None})
-    for block in reply.blocks:
-        if isinstance(block, ThinkingBlock):
-            yield from [chunk({"reasoning_content": word}) for word in _words(block.text)]
-        elif isinstance(block, TextBlock):
-            yield from [chunk({"content": word}) for word in _words(block.text)]
-    for index, call in enumerate(reply.tool_calls):
-        head = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
-        yield chunk({"tool_calls": [head]})
-        for piece in _words(_arguments(call)):
-            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    yield chunk({}, _finish_reason(reply))
-    last = chunk({})
-    yield {**last, "choices": [], "usage": {**usage, "total_tokens": sum(usage.values())}}
-
-
-def _completion(reply: Reply, model: str, usage: Mapping[str, int]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
-    if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
-            for call in reply.tool_calls
-        ]
-    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(reply)}
-    return {"id": "chatcmpl-1", "object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
-
-
-def _finish_reason(reply: Reply) -> str:
-    return reply.stop_reason or ("length" if reply.cut_off else "tool_calls" if reply.tool_calls else "stop")
-
-
-def _arguments(call: ToolCall) -> str:
-    return (call.raw_args or "") if call.args is None else json.dumps(call.args)
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\S+\s*|\s+", text)
-
-
 def _cut(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
-
-
-def _error(message: str, code: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}

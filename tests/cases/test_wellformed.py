@@ -33,7 +33,7 @@ from alpineagents import (
     ToolSpec,
 )
 from alpineagents.testing import FakeModel, ProviderServer, ReceivedRequest
-from alpineagents.testing._chat_rules import problems
+from alpineagents.testing._formats._chat_rules import problems
 
 from ..conversations import PNG, chat_bytes
 

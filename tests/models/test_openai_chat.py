@@ -20,10 +20,10 @@ from alpineagents import (
     ToolResultBlock,
     ToolSpec,
 )
-from alpineagents.models._openai_chat import ChatSettings, ChatWire
-from alpineagents.models._wire import Endpoint
+from alpineagents.models._openai_chat import ChatWire
+from alpineagents.models._wire import Endpoint, Settings
 from alpineagents.record import freeze
-from alpineagents.testing._chat_rules import problems
+from alpineagents.testing._formats._chat_rules import problems
 
 PNG = Image(b"\x89PNG\r\n\x1a\n" + b"x" * 8)
 PDF = File(b"%PDF-1.7 x", name="report")
@@ -47,7 +47,7 @@ def assistant(*blocks):
 
 
 def wire(provider="here", **settings):
-    return ChatWire(Endpoint(provider, "http://127.0.0.1/v1", "m"), ChatSettings(**settings))
+    return ChatWire(Endpoint(provider, "http://127.0.0.1/v1", "m"), Settings(**settings))
 
 
 def encode(*messages, provider="here", settings=None, **request):
@@ -320,15 +320,14 @@ def test_a_message_is_encoded_once_and_forgotten_with_it():
     one = wire()
     message = Message.user("Hi")
     request = Request(messages=[message, message])
-    one.encode(request)
-    (known,) = one._known.values()
+    [made] = set(map(id, one._encoded.of([message, message])))
     one.encode(request)
 
-    assert list(one._known.values()) == [known]
-    assert one._known[id(message)] is known
+    assert [id(encoded) for encoded in one._encoded.of([message])] == [made]
+    assert len(one._encoded) == 1
     del message, request
     gc.collect()
-    assert one._known == {}
+    assert len(one._encoded) == 0
 
 
 def test_a_message_at_the_address_of_another_is_not_taken_for_it():

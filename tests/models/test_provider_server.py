@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from alpineagents import Reply, TextBlock, ToolCall
-from alpineagents.testing._chat_rules import problems
+from alpineagents.testing._formats._chat_rules import problems
 from alpineagents.testing._provider_server import Fault, ProviderServer
 
 USER = {"role": "user", "content": "Hi"}

@@ -18,12 +18,12 @@ from alpineagents import (
     TextDelta,
     ToolCall,
 )
-from alpineagents.models._openai_chat import ChatSettings, ChatWire
+from alpineagents.models._openai_chat import ChatWire
 from alpineagents.models._sse import Event
-from alpineagents.models._wire import MAX_EXCERPT, Endpoint, retry_after
+from alpineagents.models._wire import MAX_EXCERPT, Endpoint, Settings, retry_after
 
 URL = "http://127.0.0.1:8080/v1"
-WIRE = ChatWire(Endpoint("here", URL, "smollm2", "pass api_key="), ChatSettings())
+WIRE = ChatWire(Endpoint("here", URL, "smollm2", "pass api_key="), Settings())
 PAGE = b"<!DOCTYPE html><html><head><title>502 Bad\n Gateway &amp; more</title></head><body>nginx</body></html>"
 
 

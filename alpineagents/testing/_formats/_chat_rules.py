@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ._format import is_unicode
+
 _REQUEST_FIELDS = frozenset(
     (
         "frequency_penalty",
@@ -66,7 +68,7 @@ def problems(body: Any) -> Iterator[str]:
         yield f"Unrecognized request argument supplied: {name}"
     if not isinstance(body.get("model"), str) or not body["model"]:
         yield "you must provide a model parameter"
-    if not _is_unicode(body):
+    if not is_unicode(body):
         yield "We could not parse the JSON body of your request: half of a surrogate pair"
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -118,15 +120,6 @@ def _part_problems(part: Any, role: str) -> Iterator[str]:
 
 def _too_long(text: str) -> str:
     return f"string too long: expected a maximum length of {_MAX_TEXT}, but got one of length {len(text)}"
-
-
-def _is_unicode(value: Any) -> bool:
-    """Whether all text in *value* can be written in UTF-8."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _calls_of(message: Any) -> Sequence[Mapping[str, Any]]:

@@ -1,0 +1,125 @@
+"""What a model's constructor takes, checked and made one form: URLs, keys, headers, texts, limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from ..record._frozen import FrozenDict, freeze_dict
+
+LOCAL_HOSTS = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))
+_HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+
+
+def base_url(value: object, *, example: str, path: str) -> str:
+    """Return a base URL without a slash at its end.
+
+    Args:
+        value: As it was given.
+        example: What such a URL looks like.
+        path: What the library appends itself, so that it can't be part of it.
+
+    Raises:
+        TypeError: it isn't a ``str``.
+        ValueError: it is no base URL; the message shows no password.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"base_url must be str, not {type(value).__name__}")
+    url = value.strip().rstrip("/")
+    if problem := _problem_of(url, path):
+        shown = re.sub(r"[^/]*@", "...@", url.partition("?")[0])  # A password or a key stays out of errors.
+        raise ValueError(f"base_url {shown!r}: {problem}; it looks like {example!r}")
+    return url
+
+
+def _problem_of(url: str, path: str) -> str:
+    """What keeps *url* from being a base URL; empty if nothing does."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # raises for a bad one
+    except ValueError as error:
+        return str(error)
+    if parts.scheme not in ("http", "https"):
+        return "it must begin with http:// or https://"
+    host = parts.hostname or ""
+    if (host.isascii() and ":" not in host and not _HOST.fullmatch(host)) or re.search(r"\s", url):
+        return "it has no valid host"
+    if parts.username is not None or parts.password is not None:
+        return "a name or password in it would show in errors: use api_key= or extra_headers="
+    if parts.query or parts.fragment:
+        return "it can't have a query or fragment"
+    if parts.path.endswith(path):
+        return f"leave {path} off"
+    return ""
+
+
+def api_key(value: str | None) -> str | None:
+    """Return a key without the line break that files end with; ValueError where it can't be one."""
+    if value is None:
+        return None
+    key = value.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(f"api_key has characters that no key has (its length: {len(key)}); is it the right text?")
+    return key
+
+
+def headers(value: Mapping[str, str] | None) -> dict[str, str]:
+    """Return headers as a dict; ValueError for what HTTP doesn't allow."""
+    found = dict(value or {})
+    for name, text in found.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise ValueError(f"extra_headers: {name!r} is no header name")
+        if type(text) is not str or not text.isascii() or not text.isprintable():
+            raise ValueError(f"extra_headers: the value of {name!r} must be printable ASCII text")
+    return found
+
+
+def stop(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the texts that end a reply."""
+    return None if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def extra_body(value: Mapping[str, Any] | None) -> FrozenDict | None:
+    """Return fields of a request, frozen."""
+    return None if value is None else freeze_dict(value, "extra_body")
+
+
+def text(value: str | None) -> str:
+    """Return the text, empty for None."""
+    return value or ""
+
+
+def model_name(model: object, field: object, value: str) -> None:
+    """Refuse what can't be a model's name."""
+    if not isinstance(value, str):
+        raise TypeError(f"name must be str, not {type(value).__name__}")
+    if not value.strip():
+        raise ValueError("name is empty: it is what the server calls the model, such as 'smollm2'")
+
+
+def at_least(least: float) -> Callable[[object, attrs.Attribute[Any], Any], None]:
+    """Return a validator for numbers of *least* or more, or None."""
+
+    def check(model: object, field: attrs.Attribute[Any], value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{field.name} must be a number, not {type(value).__name__}")
+        if not value >= least:
+            raise ValueError(f"{field.name} must be {least:g} or more (got {value:g})")
+
+    return check
+
+
+def one_of(*words: str) -> Callable[[object, attrs.Attribute[Any], Any], None]:
+    """Return a validator for one of these words."""
+
+    def check(model: object, field: attrs.Attribute[Any], value: Any) -> None:
+        if value not in words:
+            raise ValueError(f"{field.name} must be one of {', '.join(map(repr, words))} (got {value!r:.80})")
+
+    return check

@@ -1,0 +1,1 @@
+"""What ProviderServer speaks: each provider's format, from the provider's side."""
