@@ -38,11 +38,12 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path, *, sync: bool) -> None:
-    """Make *folder* and those above it where they are missing, its mode 0700; with *sync*, durably."""
+    """Make *folder* and those above it where they are missing, each of mode 0700; with *sync*, durably."""
     if folder.is_dir():
         return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for path in reversed(missing or [folder]):  # not makedirs: its mode is that of the last folder alone
+        path.mkdir(mode=0o700, exist_ok=True)
     if sync:
         for path in missing:
             sync_folder(path.parent)
