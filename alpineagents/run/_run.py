@@ -42,12 +42,10 @@ async def run(setup: Setup, state: State) -> Json:
 async def _work(setup: Setup, state: State) -> Json:
     _warn_if_another(setup.info, state)
     async with setup.model.session():
-        parent, parent_call_id = parent_call(state) or (None, None)
-        parent_id = None if parent is None else parent.id
-        start = state.commit(
-            lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info, parent_id, parent_call_id)
-        )
-        state.run_begins(parent, parent_call_id)
+        call = parent_call(state)
+        parent_ids = (None, None) if call is None else (call[0].id, call[1])
+        start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info, *parent_ids))
+        state.run_begins(call)
         try:
             if setup.reporter is not None:
                 told(setup.reporter.on_run_start, state, setup.agent)

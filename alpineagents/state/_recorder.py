@@ -173,12 +173,13 @@ class Recorder(Values):
 
     # Subagents
 
-    def run_begins(self, parent: Recorder | None, call_id: str | None) -> None:
-        """Note that a run has started, and which tool call did it, where one did."""
+    def run_begins(self, call: tuple[Recorder, str] | None) -> None:
+        """Note that a run has started, and which tool call did it, by its State and id, where one did."""
         if self._span is not None:
             self._span.end(self.usage)
             self._span = None
-        if parent is not None and call_id is not None:
+        if call is not None:
+            parent, call_id = call
             with parent._lock:
                 if parent._children is None:
                     parent._children = Children()

@@ -410,6 +410,26 @@ async def test_the_call_of_a_cancelled_run_is_closed_when_its_child_has_ended():
     assert_replays(state)
 
 
+async def test_a_child_that_runs_twice_on_its_own_afterwards_adds_nothing_to_the_call():
+    child = State(messages=[Message.user("part")])
+
+    @tool
+    async def delegate() -> str:
+        """Delegate."""
+        await Agent(model=FakeModel([said("part done", 10)])).run(child)
+        async with trio.open_nursery():
+            return "done"
+
+    state = State(messages=[Message.user("all")])
+    await lead(delegate).run(state)
+    for number in range(2):
+        child.add_message(Message.user("more"))
+        await Agent(model=FakeModel([said(f"more {number}", 100)])).run(child)
+
+    assert result(state).usage.input_tokens == 10
+    assert child.usage.input_tokens == 210
+
+
 async def test_a_subagent_that_is_taken_back_to_before_its_run_is_still_one():
     child = State()
     before = child.snapshot()

@@ -105,3 +105,65 @@ async def test_loading_a_child_that_is_here_is_a_checkpoint():
 
     with trio.testing.assert_checkpoints():
         assert await state.load_child(child.id) is child
+
+
+async def test_a_message_that_waits_for_calls_is_refused_when_whoever_could_have_run_them_is_gone():
+    """By a run that leaves them pending, and by an action."""
+    for holding in (lambda state: state.in_run(), lambda state: state.acting("use_tools")):
+        state = State(messages=[Message.user("go")])
+        await Agent(model=FakeModel([tool_call("quick")]), tools=[quick]).think(state)
+        over = trio.Event()
+
+        async def hold(holding=holding, state=state, over=over):
+            with holding(state):
+                await over.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hold)
+            await trio.testing.wait_all_tasks_blocked()
+            receipt = state.add_message(Message.user("x"))
+
+            async def refused(receipt=receipt):
+                with pytest.raises(RuntimeError, match=r"waits for 1 tool calls that nobody runs"):
+                    await receipt
+
+            nursery.start_soon(refused)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == 2
+            over.set()
+
+
+async def test_a_second_action_is_told_which_one_is_on():
+    state = State(id="bug-1", messages=[Message.user("go")])
+
+    with state.acting("compact"), pytest.raises(ValueError, match=r"^think: compact is on for State bug-1; await it "):
+        await Agent(model=FakeModel(["x"])).think(state)
+
+
+class Noticing:
+    """A keeper that counts, and keeps nothing."""
+
+    def __init__(self) -> None:
+        self.noticed = 0
+
+    def notice(self) -> None:
+        self.noticed += 1
+
+    async def save(self, state) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_whoever_keeps_a_state_notices_each_entry_and_nothing_once_it_is_gone():
+    state = State()
+    keeper = Noticing()
+    assert state.saved == 0
+
+    with state.kept_by(keeper):
+        assert state.keeper is keeper
+        for number in range(1, 4):
+            state.add_message(Message.user("x"))
+            assert keeper.noticed == number
+    state.add_message(Message.user("x"))
+
+    assert keeper.noticed == 3
+    assert state.keeper is None

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
 from alpineagents import (
@@ -203,6 +204,16 @@ def test_a_history_that_is_none_is_a_type_error(history):
         (lambda state: State(messages="x"), TypeError, "messages must be a list of Message, not str: State(messages=["),
         (lambda state: State(messages=[Message.user("x"), 3]), TypeError, "messages[1] is a int; make it a Message: "),
         (lambda state: State(history=[GO[0], 3]), TypeError, "history[1] is a int, not an entry: State(history="),
+        (
+            lambda state: State(history=[attrs.evolve(GO[0], at="noon")]),
+            TypeError,
+            "history[0]: no MessageEntry has such a content or time: MessageEntry(seq=0",
+        ),
+        (
+            lambda state: State(history=[GO[0], ToolResultEntry(1, 0, GO[0].at, (TextBlock("x"),), "c1")]),
+            TypeError,
+            "history[1]: its call is a str, not a ToolCall",
+        ),
         (lambda state: state.add_message("x"), TypeError, "add_message takes a Message, not str: state.add_message("),
         (lambda state: state.compact(3), TypeError, "summary must be str, not int"),
         (lambda state: state.clear_tool_results("5"), TypeError, "keep_last must be an int, not str"),
