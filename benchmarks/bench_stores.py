@@ -1,9 +1,10 @@
 """W4: what does saving durably cost, per turn of an agent, and what do loading and listing?
 
 Per store: µs per turn (think and one tool), wall and CPU; fsyncs per turn (counted by strace, without which the column
-is empty); bytes per turn on disk, for runs of 100, 1,000 and 3,000 turns; fsyncs when 200 tool results arrive at once;
-ms to load 10,000 entries and to list 10,000 States. Floors, in the same run: three lines appended and fsynced in a
-worker thread twice a turn, as a barrier before the request and one before the tool demand; for loading, orjson alone.
+is empty, and by PostgreSQL itself); bytes per turn on disk, for runs of 100, 1,000 and 3,000 turns; fsyncs when 200 tool
+results arrive at once; ms to load 10,000 entries and to list 10,000 States. Floors, in the same run: three lines appended
+and fsynced in a worker thread twice a turn, as a barrier before the request and one before the tool demand; for
+loading, orjson alone.
 Law: bytes per turn don't grow with the run, and 200 results at once cost 3 fsyncs at most.
 
     python benchmarks/bench_stores.py [--stores files,sqlite,sqlite-normal,postgres] [--dsn postgresql://...]
@@ -110,12 +111,31 @@ def database_size(folder: Path, dsn: str | None) -> int:
         return int(row[0])
 
 
+def wal_syncs(dsn: str | None) -> int:
+    """Return how often the server has synced its log so far, by its own count (pg_stat_wal, PostgreSQL 14 to 17)."""
+    import psycopg
+
+    assert dsn is not None
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute("SELECT wal_sync FROM pg_stat_wal").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
 def fsyncs(name: str, dsn: str | None, cases: Sequence[tuple[int, int]]) -> float | None:
     """Return how many fsyncs more one run takes than another, each under strace; None without it.
 
     *cases* are the turns of each, and the calls of a turn.
     """
-    if name == "postgres" or shutil.which("strace") is None:
+    if name == "postgres":
+        with folder_for() as folder:
+            counts = []
+            for n, calls in cases:
+                before = wal_syncs(dsn)
+                trio.run(closing, made(name, folder, dsn), turns(n, calls))
+                counts.append(wal_syncs(dsn) - before)
+            return counts[1] - counts[0]
+    if shutil.which("strace") is None:
         return None
     with folder_for() as folder:
         counts = []
