@@ -1,10 +1,10 @@
 """W4: what does saving durably cost, per turn of an agent, and what do loading and listing?
 
 Per store: µs per turn (think and one tool), wall and CPU; fsyncs per turn (counted by strace, without which the column
-is empty, and by PostgreSQL itself); bytes per turn on disk, for runs of 100, 1,000 and 3,000 turns; fsyncs when 200 tool
-results arrive at once; ms to load 10,000 entries and to list 10,000 States. Floors, in the same run: three lines appended
-and fsynced in a worker thread twice a turn, as a barrier before the request and one before the tool demand; for
-loading, orjson alone.
+is empty, and by PostgreSQL itself); bytes per turn on disk, for runs of 100, 1,000 and 3,000 turns; fsyncs when 200
+tool results arrive at once; ms to load 10,000 entries and to list 10,000 States. Floors, in the same run: three lines
+appended and fsynced in a worker thread twice a turn, as a barrier before the request and one before the tool demand;
+for loading, orjson alone.
 Law: bytes per turn don't grow with the run, and 200 results at once cost 3 fsyncs at most.
 
     python benchmarks/bench_stores.py [--stores files,sqlite,sqlite-normal,postgres] [--dsn postgresql://...]
