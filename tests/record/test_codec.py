@@ -267,6 +267,16 @@ def test_a_budget_in_dollars_can_be_saved():
     assert (back.content.what, back.content.limit, back.content.used) == ("cost", "0.50", "0.51")
 
 
+@pytest.mark.parametrize(("data", "problem"), [(7, "7 is not base64 text"), ("?", "base64")])
+def test_data_that_is_not_base64_is_refused_with_its_place(data, problem):
+    picture = {"type": "image", "data": data}
+    content = {"role": "user", "blocks": [picture]}
+    fields = {"kind": "user", "seq": 0, "turn": 0, "at": "2026-12-01T21:49:20Z", "content": content}
+
+    with pytest.raises(ValueError, match=rf"{problem}.*content.*blocks"):
+        decode_entry(json.dumps(fields).encode())
+
+
 def test_bytes_are_base64():
     entry = MessageEntry(1, 0, NOW, Message.user("x", Image(b"\x89PNG\r\n\x1a\n")))
 
