@@ -24,6 +24,7 @@ from ._errors import (
     StoreError,
     ToolError,
     ToolInputError,
+    UnreachableError,
 )
 from .record import (
     AgentInfo,
@@ -74,13 +75,14 @@ from .state import Receipt, State, StateSnapshot, Watch
 from .tools import FunctionTool, tool
 
 if TYPE_CHECKING:
-    from .models import OpenAICompatible, resolve_model
+    from .models import Anthropic, Fallback, Google, OpenAI, OpenAICompatible, RateLimit, Timeout, resolve_model
     from .stores import FileStore, MemoryStore, PostgresStore, SQLiteStore
 
 __all__ = [
     "Agent",
     "AgentInfo",
     "AlpineAgentsError",
+    "Anthropic",
     "AuthError",
     "BadRequestError",
     "BrokenStreamError",
@@ -97,9 +99,11 @@ __all__ = [
     "Exchange",
     "ExchangeEntry",
     "ExtraDataEntry",
+    "Fallback",
     "File",
     "FileStore",
     "FunctionTool",
+    "Google",
     "IllegalEntryError",
     "Image",
     "Json",
@@ -113,12 +117,14 @@ __all__ = [
     "ModelNotFoundError",
     "ModelReplyEntry",
     "ModelRequestEntry",
+    "OpenAI",
     "OpenAICompatible",
     "OutputError",
     "OverloadedError",
     "PostgresStore",
     "Price",
     "ProviderError",
+    "RateLimit",
     "RateLimitError",
     "RawBlock",
     "Receipt",
@@ -146,6 +152,7 @@ __all__ = [
     "TextDelta",
     "ThinkingBlock",
     "ThinkingDelta",
+    "Timeout",
     "Tool",
     "ToolCall",
     "ToolError",
@@ -155,6 +162,7 @@ __all__ = [
     "ToolResultEntry",
     "ToolSpec",
     "UnknownEntry",
+    "UnreachableError",
     "Usage",
     "Watch",
     "compact_if_full",
@@ -169,11 +177,17 @@ __all__ = [
 
 
 _LAZY = {
+    "Anthropic": "models",
+    "Fallback": "models",
     "FileStore": "stores",
+    "Google": "models",
     "MemoryStore": "stores",
+    "OpenAI": "models",
     "OpenAICompatible": "models",
     "PostgresStore": "stores",
+    "RateLimit": "models",
     "SQLiteStore": "stores",
+    "Timeout": "models",
     "resolve_model": "models",
 }
 

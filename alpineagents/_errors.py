@@ -6,7 +6,7 @@
      ├─ ProviderError            the provider, or the way to it
      │   ├─ AuthError            ├─ BadRequestError      ├─ BrokenStreamError
      │   ├─ ContextTooLongError  ├─ ModelNotFoundError   ├─ OverloadedError
-     │   └─ RateLimitError
+     │   ├─ RateLimitError       └─ UnreachableError
      ├─ CutOffError              the output limit came before any text or tool call
      ├─ OutputError              no answer of the type that ask() wanted
      ├─ ToolError                raised by a tool: the model reads it, the run goes on
@@ -94,6 +94,10 @@ class OverloadedError(ProviderError):
 
 class RateLimitError(ProviderError):
     """Too many requests or tokens in too short a time (429)."""
+
+
+class UnreachableError(ProviderError):
+    """There is no connection to the provider."""
 
 
 class CutOffError(AlpineAgentsError):

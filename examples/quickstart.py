@@ -2,6 +2,7 @@
 
     python examples/quickstart.py                        the local model if it is built, else a scripted one
     python examples/quickstart.py --local                the local model (make local-model builds it)
+    python examples/quickstart.py --local --format messages             the same, in Anthropic's format
     python examples/quickstart.py --model qwen3 --base-url http://127.0.0.1:11434/v1
 
 With ``OPENAI_API_KEY`` in the environment it asks OpenAI.
@@ -17,16 +18,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import trio
 
 from alpineagents import (
     Agent,
     AlpineAgentsError,
+    Anthropic,
     FileStore,
     Message,
     Model,
+    OpenAI,
     OpenAICompatible,
     Reporter,
     Request,
@@ -136,17 +139,22 @@ def chosen_model(args: argparse.Namespace) -> Iterator[tuple[Model, bool]]:
     """Yield the model to use, and whether it is the small local one."""
     local = load_local_model()
     if args.base_url or args.model:
-        yield (
-            OpenAICompatible(args.model or local.MODEL, base_url=args.base_url, **(SMALL if args.small else {})),
-            args.small,
-        )
+        settings = SMALL if args.small else {}
+        yield in_format(args.format, args.model or local.MODEL, args.base_url, **settings), args.small
     elif os.environ.get("OPENAI_API_KEY") and not args.local:
-        yield OpenAICompatible("gpt-5-mini"), False
+        yield OpenAI("gpt-5-mini"), False
     elif args.local or local.available():
         with local.serving() as base_url:
-            yield OpenAICompatible(local.MODEL, base_url=base_url, **SMALL), True
+            yield in_format(args.format, local.MODEL, base_url, **SMALL), True
     else:
         yield scripted(resumed=args.resume is not None), False
+
+
+def in_format(name: str, model: str, base_url: str | None, **settings: Any) -> Model:
+    """Return a model at a server that speaks several formats, such as llama.cpp's."""
+    if name == "messages":
+        return Anthropic(model, base_url=base_url and base_url.removesuffix("/v1"), **settings)
+    return (OpenAI if name == "responses" else OpenAICompatible)(model, base_url=base_url, **settings)
 
 
 SMALL = {"max_tokens": 80, "temperature": 0, "extra_body": {"repeat_penalty": 1.1}}
@@ -193,8 +201,8 @@ def show(state: State, store: FileStore) -> None:
 def second_process(args: argparse.Namespace, model: Model, state: State, *, small: bool) -> list[str]:
     """Return the command that goes on with *state*, on the same model."""
     command = [sys.executable, __file__, "--resume", state.id, "--store", str(args.store), "--folder", str(args.folder)]
-    if isinstance(model, OpenAICompatible):
-        command += ["--model", model.model, "--base-url", model.base_url]
+    if isinstance(model, Anthropic | OpenAI | OpenAICompatible):
+        command += ["--model", model.model, "--base-url", model.base_url, "--format", args.format]
     return [*command, "--small"] if small else command
 
 
@@ -226,7 +234,10 @@ def parsed() -> argparse.Namespace:
     """Return the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="the model's name at the server")
-    parser.add_argument("--base-url", help="a server that speaks Chat Completions, such as http://127.0.0.1:8080/v1")
+    parser.add_argument("--base-url", help="a server, such as http://127.0.0.1:8080/v1")
+    parser.add_argument(
+        "--format", choices=("chat", "messages", "responses"), default="chat", help="what to speak to it"
+    )
     parser.add_argument("--local", action="store_true", help="use the local model")
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "docs", help="the files to talk about (default: the docs)"

@@ -53,7 +53,7 @@ def test_a_url_that_is_none_is_refused_when_the_model_is_made():
 
 async def test_a_refused_connection_names_the_url_and_asks_whether_the_server_runs():
     url = f"http://127.0.0.1:{closed_port()}/v1"
-    message, _ = await failed_run(OpenAICompatible("m", base_url=url), ProviderError)
+    message, _ = await failed_run(OpenAICompatible("m", base_url=url, retries=0), ProviderError)
     assert url in message
     assert "running" in message
 

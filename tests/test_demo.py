@@ -40,11 +40,12 @@ def test_the_demo_runs_tools_on_real_files_and_goes_on_in_a_second_process(tmp_p
 
 
 @pytest.mark.local
-def test_the_demo_runs_on_the_real_local_model_with_streaming(tmp_path: Path):
+@pytest.mark.parametrize("format", ["chat", "messages", "responses"])
+def test_the_demo_runs_on_the_real_local_model_with_streaming(tmp_path: Path, format: str):
     """The tool runs because the model asked for it, and the text is the model's."""
-    printed = demo(tmp_path / "states", "--local")
+    printed = demo(tmp_path / "states", "--local", "--format", format)
 
-    assert printed.startswith("model: local/smollm2")
+    assert printed.startswith(f"model: {'anthropic' if format == 'messages' else 'local'}/smollm2")
     assert "-> read_file(name='saving.md')" in printed
     assert "<- read_file: done" in printed
     answers = re.findall(r"^answer: (.+?)^history of ", printed, re.MULTILINE | re.DOTALL)

@@ -1,36 +1,50 @@
-"""What is particular to httpx. Importing this imports httpx (0.1 s), so ``_http`` does it when a request is made."""
+"""What is particular to httpx. Importing this imports httpx (0.1 s), so others do it when a request is made."""
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
+from types import TracebackType
 from typing import Self, final
 
 import httpx
 
-from .._errors import BrokenStreamError, ProviderError
-from ._target import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, Target
+from .._errors import BrokenStreamError, ProviderError, UnreachableError
+from ._target import KEEP_ALIVE_SECONDS, Target
 from ._wire import one_line
 
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)  # The last: from host names that no DNS can have.
 _ENDED_BY_SERVER = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.CloseError)
 _NOT_CONNECTED = (httpx.ConnectTimeout, httpx.ConnectError, httpx.ProxyError)
+_CUT_BY_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_HOLD_THE_KEY = frozenset(("anyio", "h11", "h2", "httpcore", "httpx", "socksio"))
+"""Packages whose frames have headers among their local variables."""
 
 
 def new_client(base_url: str) -> httpx.AsyncClient:
-    """Return a client for requests to *base_url*. Proxies and certificates are httpx's own settings."""
+    """Return a client for requests to *base_url*.
+
+    Proxies and certificates are httpx's own settings, by its documentation of environment variables (0.28):
+    HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR.
+    """
     return httpx.AsyncClient(
         verify=_tls() if base_url.startswith("https:") else _no_tls(),
-        timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # The other limits are _http's.
+        timeout=None,  # Each request brings its own for connecting; the other limits are _attempt's.
         limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_SECONDS),
     )
 
 
-@lru_cache(maxsize=1)
 def _tls() -> ssl.SSLContext:
-    """Once a process: reading the certificates takes 40 ms."""
+    """By SSL_CERT_FILE and SSL_CERT_DIR, which name a CA of one's own; else what httpx trusts."""
+    return _read_certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@lru_cache(maxsize=1)
+def _read_certificates(file: str | None, directory: str | None) -> ssl.SSLContext:
+    """Once a process, while the variables that httpx reads stay as they are: it takes 40 ms."""
     return httpx.create_ssl_context()
 
 
@@ -61,9 +75,12 @@ class _Body(httpx.AsyncByteStream):
 
 
 @asynccontextmanager
-async def post(client: httpx.AsyncClient, target: Target, body: bytes) -> AsyncIterator[httpx.Response]:
-    """Send *body*, and close what is left of the answer when the block ends."""
-    request = client.build_request("POST", target.url, content=body, headers=target.headers)
+async def post(
+    client: httpx.AsyncClient, target: Target, body: bytes, connect: float | None
+) -> AsyncIterator[httpx.Response]:
+    """Send *body*, and close what is left of the answer when the block ends. *connect*: seconds for connecting."""
+    timeout = httpx.Timeout(None, connect=connect)
+    request = client.build_request("POST", target.url, content=body, headers=target.headers, timeout=timeout)
     request.stream = _Body(body)
     response = await client.send(request, stream=True)
     try:
@@ -82,21 +99,37 @@ def ended_by_server(error: Exception) -> bool:
     return isinstance(error, _ENDED_BY_SERVER)
 
 
-def as_provider_error(error: Exception, what: str, target: Target, *, began: bool) -> ProviderError:
-    """Return what went wrong between here and the provider as one of our errors."""
-    endpoint = target.endpoint
+def as_provider_error(
+    error: Exception, outer: BaseException | None, target: Target, *, began: bool, connect: float
+) -> ProviderError:
+    """Return what went wrong between here and the provider as one of our errors.
+
+    Args:
+        error: What httpx raised.
+        outer: What the caller was handling then.
+        target: Where the request went.
+        began: Whether the answer had begun.
+        connect: The limit for connecting, in seconds.
+    """
+    endpoint, what = target.endpoint, description(error, outer)
     if isinstance(error, httpx.ConnectTimeout):
-        what = f"none within {CONNECT_SECONDS:g} s (limit: connect)"
+        what = f"none within {connect:g} s (limit: connect)"
     if isinstance(error, _NOT_CONNECTED):
+        # What TLS itself refuses, a certificate or a server that speaks plain HTTP, will be refused the next time too.
+        kind = ProviderError if _refused_by_tls(error, outer) else UnreachableError
         message = f"no connection to {endpoint.base_url}: {what} - is the server running, and is base_url right?"
-        return ProviderError(message, provider=endpoint.provider)
+        return kind(message, provider=endpoint.provider)
     if began:
         message = f"{endpoint} broke off its answer before the finish reason: {what}"
         return BrokenStreamError(message, status=200, provider=endpoint.provider)
     if ended_by_server(error):
-        message = f"{endpoint} closed the connection twice without an answer: {what}"
+        message = f"{endpoint} closed the connection without an answer: {what}"
         return BrokenStreamError(message, provider=endpoint.provider)
     return ProviderError(f"{endpoint}: the request can't be sent: {what}", provider=endpoint.provider)
+
+
+def _refused_by_tls(error: BaseException, outer: BaseException | None) -> bool:
+    return any(isinstance(link, ssl.SSLError) and not isinstance(link, _CUT_BY_TLS) for link in _chain(error, outer))
 
 
 def _chain(error: BaseException, outer: BaseException | None) -> Iterator[BaseException]:
@@ -124,9 +157,21 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def take_secrets_out(error: Exception, outer: BaseException | None, target: Target) -> None:
-    """Take from *error* what leads to the key: its request's headers, and the frames that hold the request."""
-    if isinstance(error, httpx.HTTPError):
-        error.request = httpx.Request("POST", target.url)
+def take_secrets_out(error: BaseException, outer: BaseException | None, target: Target) -> None:
+    """Take from *error* what leads to the key: its request, the frames that hold headers, and what a server repeats."""
     for link in _chain(error, outer):
-        link.__traceback__ = None
+        if isinstance(link, httpx.HTTPError):
+            link.request = httpx.Request("POST", target.url)
+        link.args = tuple([target.redacted(arg) if isinstance(arg, str) else arg for arg in link.args])
+        link.__traceback__ = _without_key(link.__traceback__)
+
+
+def _without_key(traceback: TracebackType | None) -> TracebackType | None:
+    """The frames of *traceback* up to the first that may hold headers."""
+    last, link = None, traceback
+    while link is not None and link.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _HOLD_THE_KEY:
+        last, link = link, link.tb_next
+    if last is None:
+        return None
+    last.tb_next = None
+    return traceback

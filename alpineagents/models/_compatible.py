@@ -35,10 +35,19 @@ class OpenAICompatible(HTTPModel):
             too, since not all servers heed it; ``"tool"`` by a tool that must be called; ``"prompt"`` by words alone.
         extra_body: Fields added to every request, or put in place of its own.
         extra_headers: Headers added to every request; never shown.
+        retries: How often a request that failed, and may pass, is sent again.
+        max_wait: The longest wait before that, in seconds; where the server asks for more, the error is raised at once.
+        timeout: How long a request may take; a number of seconds is ``Timeout(total=...)``.
+        rate_limit: A RateLimit, shared by all models that have the same object.
+        retries: How often a request that failed, and may pass, is sent again.
+        max_wait: The longest wait before that, in seconds; where the server asks for more, the error is raised at once.
+        timeout: How long a request may take; a number of seconds is ``Timeout(total=...)``, ``None`` the defaults.
+        rate_limit: A RateLimit, shared by all models that have the same object.
 
     Raises:
         TypeError: *name* or *base_url* isn't a ``str``.
-        ValueError: *name* is empty, *base_url* isn't a base URL, or a key or header holds what none can.
+        ValueError: *name* is empty, *base_url* isn't a base URL, a key or header holds what none can, or ``thinking``
+            is set, for which Chat Completions has no field that all servers know.
 
     Example:
         >>> OpenAICompatible("smollm2", base_url="http://127.0.0.1:8080/v1").name
@@ -53,6 +62,11 @@ class OpenAICompatible(HTTPModel):
     _KEY_VARIABLES: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
 
     def _new_wire(self, endpoint: Endpoint, settings: Settings) -> Wire:
+        if settings.thinking is not None:
+            raise ValueError(
+                "thinking: Chat Completions has no field for it that all servers know; use effort='low' or what this "
+                "server has: extra_body={'chat_template_kwargs': {'enable_thinking': True}}"
+            )
         return ChatWire(endpoint, settings)
 
     def _key_headers(self, key: str) -> dict[str, str]:

@@ -1,239 +1,179 @@
-"""Drives any wire over httpx on trio: the only way to a provider.
-
-One client per base URL is shared by all that a trio run does, counted by the sessions that use it, and closed when the
-last one ends.
-
-Deadlines are one trio cancel scope per request, moved as bytes arrive, instead of httpx's read timeout: that can't
-tell the first byte, for which a thinking model may need minutes, from a pause between two.
-"""
+"""Drives any wire over httpx on trio: the only way to a provider, and the only place where requests are sent again."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, final
+import random
+from typing import final
 
 import attrs
 import trio
 
 from .._contracts import Emit
-from .._errors import BrokenStreamError, ProviderError
+from .._errors import ProviderError, RateLimitError
 from ..record._entries import ModelEvent
-from ..record._messages import Reply, Request
-from ._sse import SSEDecoder
-from ._target import (
-    CLOSE_SECONDS,
-    DRAIN_SECONDS,
-    ERROR_BODY_SECONDS,
-    FIRST_BYTE_SECONDS,
-    IDLE_SECONDS,
-    LINGER_SECONDS,
-    MAX_ERROR_BODY,
-    Target,
-)
-from ._wire import MAX_EXCERPT, Decoder, Delta, Wire, retry_after
+from ..record._messages import NO_USAGE, Reply, Request, Usage
+from ._attempt import Attempt, NeverBegan, Order
+from ._limits import Turn
+from ._retry import Policy, backoff, may_pass, tell_usage
+from ._sessions import fresh_client, open_session, shared_client
+from ._target import Target
+from ._timeouts import or_never
+from ._wire import MAX_EXCERPT, Wire
 
-if TYPE_CHECKING:
-    import httpx
+_TOLD_SECONDS = 1.0
+"""A wait for a RateLimit that is shorter is no event."""
 
 
-@final
-class _Shared:
-    """A client and how many sessions use it."""
-
-    def __init__(self) -> None:
-        self.users = 0
-        self.client: httpx.AsyncClient | None = None
-
-
-_clients: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("alpineagents_http_clients")
-
-
-@asynccontextmanager
-async def open_session(base_url: str) -> AsyncIterator[None]:
-    """Keep connections to *base_url* open until the last such session of this trio run ends."""
-    try:
-        clients = _clients.get()
-    except LookupError:
-        clients = {}
-        _clients.set(clients)
-    shared = clients.setdefault(base_url, _Shared())
-    shared.users += 1
-    try:
-        yield
-    finally:
-        shared.users -= 1
-        if shared.users == 0:
-            del clients[base_url]
-            if shared.client is not None:
-                await _close(shared.client)
-
-
-def _shared_client(base_url: str) -> httpx.AsyncClient:
-    """The client of the sessions that are open for *base_url*, made by the first request."""
-    from ._client import new_client
-
-    shared = _clients.get()[base_url]
-    if shared.client is None:
-        shared.client = new_client(base_url)
-    return shared.client
-
-
-async def _close(client: httpx.AsyncClient) -> None:
-    # Shielded, so that a cancelled run leaves no socket open. The deadline is for a TLS goodbye that nobody reads;
-    # trio closes the socket all the same when it passes.
-    with trio.move_on_after(CLOSE_SECONDS, shield=True):
-        await client.aclose()
-
-
-async def exchange(wire: Wire, target: Target, request: Request, emit: Emit) -> Reply:
-    """Send *request* and return the reply.
+async def exchange(wire: Wire, target: Target, request: Request, emit: Emit, policy: Policy) -> Reply:
+    """Send *request*, again where that may help, and return the reply; its usage is that of all attempts.
 
     A request whose answer never began is sent once more at once, on a fresh connection: servers close idle
-    connections just when the next request comes (llama.cpp even some they promised to keep).
+    connections just when the next request comes (llama.cpp even some they promised to keep). What fails otherwise, and
+    may pass, is sent again after a wait, at most ``policy.retries`` times. Each time ``emit`` gets a ModelEvent
+    ``retry``; where its data say ``restarted``, what was emitted of the answer so far is thrown away.
 
-    Checkpoint: yes. Cancelled: the request's connection is closed.
+    Checkpoint: yes. Cancelled: the request's connection is closed, and no other is opened.
 
     Raises:
-        ProviderError: it failed. Neither the error nor its cause shows a secret of *target*.
+        ProviderError: the last attempt failed. Neither the error nor its cause shows a secret of *target*. Its
+            ``usage`` is that of all attempts; where more than one was made the text says how many.
     """
-    body = wire.encode(request)
-    base_url = target.endpoint.base_url
-    try:
-        async with open_session(base_url):
-            attempt = _Attempt(wire, target, body, emit)
-            try:
-                return await attempt.send(_shared_client(base_url), retry=True)
-            except _NeverBegan as never:
-                why = str(never)
-        return await _send_again(_Attempt(wire, target, body, emit), why)
-    except ProviderError as error:
-        error.args = (target.redacted(str(error)),)
-        error.body = None if error.body is None else target.redacted(error.body)[:MAX_EXCERPT]
-        raise
-
-
-class _NeverBegan(Exception):
-    """The connection ended before a byte of the answer came: the request can be sent again."""
-
-
-async def _send_again(attempt: _Attempt, why: str) -> Reply:
-    """With a client of its own: the shared one may hold more connections that are dead."""
-    from ._client import new_client
-
-    endpoint = attempt.target.endpoint
-    attempt.emit(ModelEvent("retry", f"{endpoint}: {why}; sent again", {"attempt": 2, "error": why}))
-    client = new_client(endpoint.base_url)
-    try:
-        reply = await attempt.send(client, retry=False)
-    finally:
-        await _close(client)
-    return attrs.evolve(reply, usage=attrs.evolve(reply.usage, requests=reply.usage.requests + 1))
+    async with open_session(target.endpoint.base_url):
+        order = Order(wire=wire, target=target, body=wire.encode(request), emit=emit, timeout=policy.timeout)
+        return await _Course(order, policy).reply()
 
 
 @final
-class _Attempt:
-    """One request and its answer."""
+class _Course:
+    """All attempts at one request."""
 
-    def __init__(self, wire: Wire, target: Target, body: bytes, emit: Emit) -> None:
-        self.target = target
-        self.emit = emit
-        self._wire = wire
-        self._body = body
-        self._decoder: Decoder = wire.decoder()
-        self._scope = trio.CancelScope()
-        self._moved: float | None = None  # When the deadline was last moved; None before the first byte.
-        self._failure: Exception | None = None
+    def __init__(self, order: Order, policy: Policy) -> None:
+        self._order = order
+        self._policy = policy
+        self._give_up_at = trio.current_time() + or_never(policy.timeout.total)
+        self._arrival = 0 if policy.rate_limit is None else policy.rate_limit.arrival()
+        self._sent = 0  # Attempts.
+        self._failures = 0  # Those that failed, but for one that was sent again at once.
+        self._resent = False  # Whether one was sent again at once: that helps once.
+        self._fresh = False  # Whether the next attempt has a client of its own.
+        self._spent = NO_USAGE
+        self._raised: Exception | None = None  # By emit.
 
-    async def send(self, client: httpx.AsyncClient, *, retry: bool) -> Reply:
-        """Send it; raise _NeverBegan, if *retry*, instead of the error for an answer that never began."""
+    async def reply(self) -> Reply:
         try:
-            await self._send(client, retry)
-            return self._decoder.reply()
-        except ProviderError as error:
-            error.usage = self._decoder.usage()
+            while True:
+                attempt = Attempt(self._order)
+                try:
+                    reply = await self._send(attempt)
+                    if self._spent is not NO_USAGE:
+                        reply = attrs.evolve(reply, usage=self._spent + reply.usage)
+                    return reply
+                except NeverBegan as never:
+                    event, wait = self._at_once(never), 0.0
+                except ProviderError as error:
+                    if error is attempt.raised or error is self._raised:
+                        raise
+                    again = self._after_a_wait(error, attempt)
+                    if again is None:
+                        raise
+                    event, wait = again
+                self._emit(event)
+                # Outside the handlers: what is raised from here on has no __context__ of theirs.
+                await trio.sleep(wait)
+        except BaseException as error:
+            tell_usage(error, self._spent)
             raise
 
-    async def _send(self, client: httpx.AsyncClient, retry: bool) -> None:
-        from ._client import FAILURES, as_provider_error, description, ended_by_server, post, take_secrets_out
+    async def _send(self, attempt: Attempt) -> Reply:
+        """Send it when it may be sent; what it cost goes to what was spent if it fails."""
+        limit, began = self._policy.rate_limit, trio.current_time()
+        try:
+            if limit is None:
+                return await self._send_now(attempt, None)
+            size, most = len(self._order.body), self._policy.max_tokens
+            async with limit.turn(size, most, arrival=self._arrival, max_wait=self._policy.max_wait) as turn:
+                self._waited(trio.current_time() - began)
+                return await self._send_now(attempt, turn)
+        except NeverBegan:
+            self._spent += Usage(requests=1)
+            raise
+        except BaseException:
+            self._spent += attempt.usage()
+            raise
 
-        outer = sys.exception()  # What the caller is handling: it ends every chain below and is none of ours.
-        began = False
-        self._scope.deadline = trio.current_time() + FIRST_BYTE_SECONDS
-        with self._scope:
-            try:
-                async with post(client, self.target, self._body) as response:
-                    began = True
-                    await (self._read(response) if response.is_success else self._read_failure(response))
-            except FAILURES as error:
-                if retry and not began and ended_by_server(error):
-                    raise _NeverBegan(description(error, outer)) from None
-                if not self._decoder.finished:
-                    ours = as_provider_error(error, description(error, outer), self.target, began=began)
-                    take_secrets_out(error, outer, self.target)
-                    raise ours from error
-        if self._failure is not None:
-            raise self._failure
-        if self._scope.cancelled_caught and not self._decoder.finished and self._decoder.failure is None:
-            raise BrokenStreamError(f"{self.target.endpoint} {self._limit()}", provider=self.target.endpoint.provider)
+    async def _send_now(self, attempt: Attempt, turn: Turn | None) -> Reply:
+        base_url = self._order.target.endpoint.base_url
+        self._sent += 1
+        try:
+            if self._fresh:
+                self._fresh = False
+                async with fresh_client(base_url) as client:
+                    reply = await attempt.send(client, turn, self._give_up_at, resend=False)
+            else:
+                with shared_client(base_url) as client:
+                    reply = await attempt.send(client, turn, self._give_up_at, resend=not self._resent)
+        except ProviderError as error:
+            if turn is not None:
+                _settle(turn, attempt.usage(), self._order, answered=(error.status or 0) >= 400)
+            raise
+        if turn is not None:
+            _settle(turn, reply.usage, self._order, answered=False)
+        return reply
 
-    async def _read(self, response: httpx.Response) -> None:
-        """Feed the body to the decoder. Nothing raises in the loop: httpx's generators want to be read to their end."""
-        from ._client import body_of
+    def _emit(self, event: ModelEvent) -> None:
+        try:
+            self._order.emit(event)
+        except Exception as error:
+            self._raised = error
+            raise
 
-        sse = SSEDecoder()
-        no_events: list[bytes] | None = []  # The body, as long as it hasn't shown to be an event stream.
-        async for chunk in body_of(response):
-            if events := sse.feed(chunk):
-                no_events = None
-                self._show(self._decoder.feed(events))
-            elif no_events is not None:
-                no_events.append(chunk)
-            self._move_deadline()
-        if no_events:
-            self._show(self._decoder.feed_document(b"".join(no_events)))
+    def _waited(self, seconds: float) -> None:
+        self._give_up_at += seconds
+        if seconds >= _TOLD_SECONDS:
+            text = f"{self._order.target.endpoint}: waited {seconds:.1f} s for its turn in the RateLimit"
+            self._emit(ModelEvent("rate_limited", text, {"seconds": round(seconds, 3)}))
 
-    def _show(self, deltas: list[Delta]) -> None:
-        if self._failure is None:
-            try:
-                for delta in deltas:
-                    self.emit(delta)
-            except Exception as error:  # noqa: BLE001  # raised when the reading has ended
-                self._failure = error
+    def _at_once(self, never: NeverBegan) -> ModelEvent:
+        self._resent = self._fresh = True
+        target = self._order.target
+        text = target.redacted(f"{target.endpoint}: {never}; sent again at once on a fresh connection")
+        return _retry_event(text, self._sent, "BrokenStreamError", 0.0, False)
 
-    def _move_deadline(self) -> None:
-        now = trio.current_time()
-        if self._failure is not None or self._decoder.failure is not None:
-            self._scope.cancel()
-        elif self._decoder.complete:
-            self._scope.deadline = min(self._scope.deadline, now + DRAIN_SECONDS)
-        elif self._decoder.finished:
-            self._scope.deadline = min(self._scope.deadline, now + LINGER_SECONDS)
-        elif self._moved is None or now - self._moved > 1.0:  # It takes a microsecond: once a second will do.
-            self._moved = now
-            self._scope.deadline = now + IDLE_SECONDS
+    def _after_a_wait(self, error: ProviderError, attempt: Attempt) -> tuple[ModelEvent, float] | None:
+        """Return what to tell, and how long to wait before the next attempt; None where *error* is to be raised."""
+        self._failures += 1
+        target, policy, passes = self._order.target, self._policy, may_pass(error, attempt.advice)
+        text = target.redacted(str(error))
+        error.body = None if error.body is None else target.redacted(error.body)[:MAX_EXCERPT]
+        wait = error.retry_after or min(backoff(self._failures, random.random()), policy.max_wait)
+        if passes and policy.rate_limit is not None and _is_from_provider(error):
+            policy.rate_limit.slow_down(wait)
+        time_left = self._give_up_at - trio.current_time()
+        if not passes or self._failures > policy.retries or wait > policy.max_wait or wait >= time_left:
+            notes = [f"tried {self._sent} times"] if self._sent > 1 else []
+            if passes and wait > policy.max_wait:
+                notes.append(f"not sent again: a wait of {wait:g} s is longer than max_wait={policy.max_wait:g}")
+            elif passes and 0 < time_left <= wait:
+                notes.append(f"not sent again: the next attempt, in {wait:.1f} s, would be behind the limit: total")
+            error.args = (f"{text} ({', '.join(notes)})" if notes else text,)
+            return None
+        text = f"{text}; sent again in {wait:.1f} s" + (" from the start" if attempt.shown else "")
+        return _retry_event(text, self._sent, type(error).__name__, wait, attempt.shown), wait
 
-    def _limit(self) -> str:
-        """What the deadline stood for."""
-        if self._moved is None:
-            return f"sent no byte of its answer in {FIRST_BYTE_SECONDS:g} s (limit: first byte)"
-        return f"went silent in the middle of its answer for {IDLE_SECONDS:g} s (limit: idle)"
 
-    async def _read_failure(self, response: httpx.Response) -> None:
-        from ._client import body_of
+def _is_from_provider(error: ProviderError) -> bool:
+    """Whether the provider itself asked for patience; a RateLimit that doesn't send has heard it already."""
+    return error.status is not None and (isinstance(error, RateLimitError) or error.retry_after is not None)
 
-        body = bytearray()
-        with trio.move_on_after(ERROR_BODY_SECONDS) as scope:  # Whatever of it comes: the status says enough.
-            async for part in body_of(response):
-                body += part
-                if len(body) > MAX_ERROR_BODY:
-                    scope.cancel()
-        text = bytes(body)
-        if response.is_redirect:
-            text = b"redirected to %b: make that the base_url" % response.headers.get("location", "?").encode()
-        for secret in self.target.secrets:  # Before the body is shortened, which could cut one in two.
-            text = text.replace(secret.encode(), b"[secret]")
-        seconds = retry_after(response.headers, time.time())
-        self._failure = self._wire.failure(response.status_code, response.headers, text, seconds)
+
+def _retry_event(text: str, sent: int, error: str, wait: float, restarted: bool) -> ModelEvent:
+    data = {"attempt": sent + 1, "error": error, "wait": round(wait, 3), "restarted": restarted}
+    return ModelEvent("retry", text, data)
+
+
+def _settle(turn: Turn, usage: Usage, order: Order, *, answered: bool) -> None:
+    """Tell a RateLimit what a request did cost: nothing for an error answer; the estimate stays where nobody knows."""
+    # Anthropic doesn't count what it reads from its cache (its page on rate limits, December 2026); the others do.
+    cached = usage.cache_read_tokens if order.target.endpoint.provider == "anthropic" else 0
+    if answered or usage.input_tokens or usage.output_tokens:
+        turn.used(usage.input_tokens - cached, usage.output_tokens)

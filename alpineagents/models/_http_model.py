@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -12,23 +13,30 @@ from urllib.parse import urlsplit
 import attrs
 
 from .._contracts import Emit, Model
-from .._errors import ProviderError
 from ..record._frozen import FrozenDict
 from ..record._messages import Price, Reply, Request, Usage
 from . import _settings as check
-from ._http import exchange, open_session
+from ._http import exchange
+from ._limits import RateLimit
 from ._prices import known_model
+from ._retry import Policy, tell_usage, usage_of
+from ._sessions import open_session
 from ._structured import Structured, as_answer, structured
 from ._target import Target
+from ._timeouts import Timeout, as_timeout
 from ._wire import Endpoint, Settings, Wire
 
 _SHORTEST_SECRET = 6
 """Characters. Shorter ones, such as "EMPTY", are no secrets, and taking them out would garble messages."""
+_SCHEME = re.compile(r"(Basic|Bearer|Key|Token) +\S", re.IGNORECASE)
+"""How a header begins that carries a secret behind a word: some servers repeat the secret alone."""
 _FREE = Price(0, 0)
 
 
 def _checked_url(value: str | None, model: HTTPModel) -> str:
-    url = value or os.environ.get(model._URL_VARIABLE) or model._URL
+    variables = (model._URL_VARIABLE, model._SDK_URL_VARIABLE)
+    found = (os.environ.get(variable) for variable in variables if variable)
+    url = value or next((url for url in found if url), model._URL)
     return check.base_url(url, example=model._URL_EXAMPLE, path=model._URL_PATH)
 
 
@@ -39,6 +47,8 @@ class HTTPModel(Model):
     _PROVIDER: ClassVar[str]
     _URL: ClassVar[str]
     _URL_VARIABLE: ClassVar[str]
+    _SDK_URL_VARIABLE: ClassVar[str] = ""
+    """What the provider's own SDK reads instead."""
     _URL_EXAMPLE: ClassVar[str]
     _URL_PATH: ClassVar[str]
     """What comes behind the base URL, at its end."""
@@ -62,10 +72,19 @@ class HTTPModel(Model):
     cache: bool = True
     extra_body: FrozenDict | None = attrs.field(default=None, converter=check.extra_body)
     extra_headers: Mapping[str, str] = attrs.field(default=None, converter=check.headers, repr=False)
+    retries: int = 4
+    """How often a request that failed, and may pass, is sent again."""
+    max_wait: float = 120.0
+    """The longest wait before that, in seconds; where the provider asks for more, the error is raised at once."""
+    timeout: Timeout = attrs.field(default=None, converter=as_timeout)
+    """How long a request may take; a number of seconds is ``Timeout(total=...)``, ``None`` the defaults."""
+    rate_limit: RateLimit | None = None
+    """Shared by all models that have the same object."""
     name: str = attrs.field(init=False, default="")
     """``provider/model``"""
     structured_output: bool = attrs.field(init=False, repr=False, default=False)
     _wire: Wire = attrs.field(init=False, repr=False)
+    _policy: Policy = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         provider = self.provider or self._provider_at(self.base_url)
@@ -80,6 +99,13 @@ class HTTPModel(Model):
             cache=self.cache,
             extra_body=self.extra_body,
         )
+        policy = Policy(
+            retries=self.retries,
+            max_wait=self.max_wait,
+            timeout=self.timeout,
+            rate_limit=self.rate_limit,
+            max_tokens=self.max_tokens,
+        )
         hint = f"set {' or '.join(self._KEY_VARIABLES)} or pass api_key="
         window, price = known_model(provider, self.base_url, self.model)
         if urlsplit(self.base_url).hostname in check.LOCAL_HOSTS:
@@ -89,6 +115,7 @@ class HTTPModel(Model):
         _set(self, "context_window", window if self.context_window is None else self.context_window)
         _set(self, "price", price if self.price is None else self.price)
         _set(self, "structured_output", self._holds_to_schema())
+        _set(self, "_policy", policy)
         _set(self, "_wire", self._new_wire(Endpoint(provider, self.base_url, self.model, hint), settings))
 
     @abstractmethod
@@ -114,43 +141,66 @@ class HTTPModel(Model):
     async def respond(self, request: Request, emit: Emit) -> Reply:
         """Send *request* and return the whole reply; its usage has a cost where the price is known.
 
-        Given up as broken: no connection within 10 s, no byte of the answer within 600 s, or 120 s between two bytes.
+        What fails and may pass is sent again, at most ``retries`` times: no connection, 408, 409, 429, 5xx, an answer
+        that breaks off or stalls, also in the middle of it. Each time *emit* gets a ModelEvent ``retry``; where its
+        data say ``restarted``, the text so far is thrown away.
 
         Checkpoint: yes. Cancelled: the request is given up and its connection closed.
 
         Raises:
-            ProviderError: the server failed or couldn't be reached. No error shows the key; ``usage`` has what the
-                attempt cost that failed.
+            ProviderError: the server failed or couldn't be reached. No error shows the key; ``usage`` has what all
+                attempts cost, as an exception of *emit* or a cancellation has it that comes out of here.
+            ValueError: the key in the environment can't be one.
         """
+        how = self.structured if request.returns is None else self._structured_by(request.returns)
         try:
-            reply = await exchange(self._wire, self._target(), structured(request, self.structured), emit)
-        except ProviderError as error:
-            if isinstance(error.usage, Usage):
-                error.usage = self._priced(error.usage)
+            reply = await self._exchange(structured(request, how), emit, self._wire)
+        except BaseException as error:
+            tell_usage(error, self._priced_as_failed(usage_of(error)))
             raise
         reply = attrs.evolve(reply, usage=self._priced(reply.usage))
-        return reply if request.returns is None else as_answer(reply, self.structured)
+        return reply if request.returns is None else as_answer(reply, how)
+
+    async def _exchange(self, request: Request, emit: Emit, wire: Wire) -> Reply:
+        """Send *request* in the format of *wire*; retries included."""
+        return await exchange(wire, self._target(), request, emit, self._policy)
+
+    def _structured_by(self, schema: FrozenDict) -> Structured:
+        """How an answer is held to *schema*."""
+        return self.structured
 
     def _target(self) -> Target:
-        key = self.api_key
-        if key is None:
-            found = (os.environ.get(variable) for variable in self._KEY_VARIABLES)
-            key = check.api_key(next((value for value in found if value), None))
+        try:
+            key = self._key()
+        except ValueError as error:
+            raise error.with_traceback(None)  # noqa: B904  # Its frames hold what may be a key.
         headers = {
             "accept": "text/event-stream, application/json",
             "accept-encoding": "identity",
             "content-type": "application/json",
             "user-agent": "alpineagents",
-            **self._key_headers(key or ""),
+            **self._key_headers(key),
         }
         headers.update({name.lower(): value for name, value in self.extra_headers.items()})
-        secrets = [key or "", *self.extra_headers.values()]
+        secrets = [key, *self.extra_headers.values()]
+        secrets += [value.partition(" ")[2].strip() for value in secrets if _SCHEME.match(value)]
         return Target(
             endpoint=self._wire.endpoint,
             url=self.base_url + self._wire.path,
             headers=headers,
             secrets=tuple([secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]),
         )
+
+    def _key(self) -> str:
+        """The key, empty without one."""
+        if self.api_key is not None:
+            return self.api_key
+        found = (os.environ.get(variable) for variable in self._KEY_VARIABLES)
+        return check.api_key(next((value for value in found if value), None)) or ""
+
+    def _priced_as_failed(self, usage: Usage) -> Usage:
+        """*usage* of attempts that failed, with its cost: nothing where the provider told of no tokens."""
+        return self._priced(usage) if usage.input_tokens or usage.output_tokens else usage
 
     def _priced(self, usage: Usage) -> Usage:
         """*usage* with its cost; None where the price isn't known, or the tokens aren't."""

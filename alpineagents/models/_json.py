@@ -44,9 +44,10 @@ def dumps(value: object) -> bytes:
 
 def dumps_object(members: dict[str, bytes]) -> bytes:
     """Return a JSON object whose values are JSON already."""
-    return b"{" + b",".join([b"%b:%b" % (dumps(key), value) for key, value in members.items()]) + b"}"
+    pieces = [piece for key, value in members.items() for piece in (b",", dumps(key), b":", value)]
+    return b"".join([b"{", *pieces[1:], b"}"])  # In one go: a request may be megabytes.
 
 
 def dumps_array(items: list[bytes]) -> bytes:
     """Return a JSON array whose items are JSON already."""
-    return b"[" + b",".join(items) + b"]"
+    return b"".join([b"[", b",".join(items), b"]"])

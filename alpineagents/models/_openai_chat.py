@@ -7,7 +7,6 @@ A message is encoded once and its JSON reused in later requests, so a turn costs
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -20,6 +19,7 @@ from ._json import dumps, dumps_array, dumps_object
 from ._names import sendable_id, sendable_name
 from ._once import OncePerMessage
 from ._openai_complaints import complaint_of_body
+from ._openai_schema import can_be_strict, format_name
 from ._openai_stream import ChatDecoder
 from ._openai_thinking import echo
 from ._wire import Endpoint, Settings, error_for
@@ -142,25 +142,10 @@ def _tool_choice(choice: str) -> object:
 
 
 def _response_format(schema: FrozenDict) -> dict[str, object]:
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title") or "answer"))[:64]
-    described: dict[str, object] = {"name": name, "schema": schema}
-    if _may_be_strict(schema):
+    described: dict[str, object] = {"name": format_name(schema), "schema": schema}
+    if can_be_strict(schema):
         described["strict"] = True
     return {"type": "json_schema", "json_schema": described}
-
-
-def _may_be_strict(schema: object) -> bool:
-    """Whether OpenAI takes *schema* as strict: all properties of every object required, and no others allowed."""
-    if isinstance(schema, list):
-        return all(_may_be_strict(item) for item in schema)
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        properties = schema.get("properties") or {}
-        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(properties):
-            return False
-        return all(_may_be_strict(item) for item in (*properties.values(), *(schema.get("$defs") or {}).values()))
-    return all(_may_be_strict(value) for key, value in schema.items() if key not in ("enum", "const", "default"))
 
 
 def _encode(message: Message, provider: str) -> _Encoded:

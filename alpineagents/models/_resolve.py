@@ -1,40 +1,52 @@
-"""A model from a string such as ``"ollama/qwen3"``."""
+"""A model from a string such as ``"anthropic/claude-sonnet-5"``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 import attrs
 
 from .._contracts import Model
 from ..record._messages import Price
-from ._compatible import OpenAICompatible
 
-OLLAMA_URL = "http://127.0.0.1:11434/v1"
-
-
-def _ollama(name: str, options: Mapping[str, Any]) -> Model:
-    # No key: OPENAI_API_KEY is not Ollama's, and it wants none.
-    defaults = {"base_url": OLLAMA_URL, "provider": "ollama", "price": Price(0, 0), "api_key": ""}
-    return OpenAICompatible(name, **{**defaults, **options})
+OLLAMA_URL: Final = "http://127.0.0.1:11434/v1"
 
 
-def _compatible(name: str, options: Mapping[str, Any]) -> Model:
-    return OpenAICompatible(name, **options)
+class _Kind(NamedTuple):
+    module: str
+    """Imported when a model of this kind is made."""
+    name: str
+    defaults: Mapping[str, Any] = {}
 
 
-_MAKERS: Mapping[str, Callable[[str, Mapping[str, Any]], Model]] = {"compatible": _compatible, "ollama": _ollama}
-_KNOWN = "'ollama/NAME', or 'compatible/NAME' with base_url= or OPENAI_BASE_URL"
+# No key for Ollama: it wants none, and OPENAI_API_KEY is not its.
+_OLLAMA: Final = {"base_url": OLLAMA_URL, "provider": "ollama", "price": Price(0, 0), "api_key": ""}
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "anthropic": _Kind("_anthropic", "Anthropic"),
+    "compatible": _Kind("_compatible", "OpenAICompatible"),
+    "google": _Kind("_google", "Google"),
+    "ollama": _Kind("_compatible", "OpenAICompatible", _OLLAMA),
+    "openai": _Kind("_openai", "OpenAI"),
+}
+_NAMES: Final = ((r"claude-", "anthropic"), (r"gemini-", "google"), (r"gpt-|chatgpt-|o\d", "openai"))
+"""How names begin that say whose model it is."""
+_KNOWN: Final = (
+    "'anthropic/NAME' or 'claude-...', 'openai/NAME', 'gpt-...' or 'o3...', 'google/NAME' or 'gemini-...',"
+    " 'ollama/NAME', and 'compatible/NAME' with base_url= or OPENAI_BASE_URL"
+)
 
 
 def resolve_model(model: str, **options: Any) -> Model:
     """Return the model that *model* names.
 
     Args:
-        model: ``ollama/NAME`` for Ollama on this machine; ``compatible/NAME`` for any server that speaks Chat
-            Completions, with ``base_url=`` or ``OPENAI_BASE_URL``.
-        **options: Arguments of OpenAICompatible.
+        model: ``anthropic/NAME`` or ``claude-...``; ``openai/NAME``, ``gpt-...`` or ``o3...``; ``google/NAME`` or
+            ``gemini-...``; ``ollama/NAME`` for Ollama on this machine; ``compatible/NAME`` for any server that speaks
+            Chat Completions, with ``base_url=`` or ``OPENAI_BASE_URL``.
+        **options: Arguments of ``Anthropic``, ``OpenAI``, ``Google`` or, for the last two, ``OpenAICompatible``.
 
     Raises:
         TypeError: *model* isn't a ``str``, or there is no such option.
@@ -42,11 +54,15 @@ def resolve_model(model: str, **options: Any) -> Model:
     """
     if not isinstance(model, str):
         raise TypeError(f"model must be str, not {type(model).__name__}; known: {_KNOWN}")
-    kind, _, name = model.partition("/")
-    maker = _MAKERS.get(kind)
-    if maker is None or not name:
+    provider, slash, name = model.partition("/")
+    if not slash:
+        provider, name = next((kind for start, kind in _NAMES if re.match(start, model)), ""), model
+    kind = _KINDS.get(provider)
+    if kind is None or not name:
         raise ValueError(f"unknown model {model!r}; known: {_KNOWN}")
-    known = [field.alias or field.name for field in attrs.fields(OpenAICompatible) if field.init][1:]
+    cls = getattr(import_module(f".{kind.module}", __package__), kind.name)
+    known = [field.alias or field.name for field in attrs.fields(cls) if field.init][1:]
     if unknown := sorted(set(options) - set(known)):
-        raise TypeError(f"unknown option {', '.join(unknown)}; {kind!r} has: {', '.join(known)}")
-    return maker(name, options)
+        raise TypeError(f"unknown option {', '.join(unknown)}; {provider!r} has: {', '.join(known)}")
+    found: Model = cls(name, **{**kind.defaults, **options})
+    return found

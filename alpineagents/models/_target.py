@@ -1,4 +1,4 @@
-"""Where requests go, what they carry there, and how long they may take."""
+"""Where requests go, what they carry there, and the deadlines that are nobody's to set."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ import attrs
 
 from ._wire import Endpoint
 
-CONNECT_SECONDS = 10.0
-FIRST_BYTE_SECONDS = 600.0
-"""From the start of a request to the first byte of the answer's body: long, for models that think before they write."""
-IDLE_SECONDS = 120.0
-"""Between two bytes. Comments and pings count as bytes: they say that the server is alive."""
 LINGER_SECONDS = 0.5
 """How long to read on after the terminal marker, for usage that comes behind it."""
 DRAIN_SECONDS = 0.05

@@ -137,7 +137,8 @@ _CONTEXT_MARKS = (
     "context size",
     "context window",
     "maximum prompt length",  # xAI
-    "prompt is too long",
+    "prompt is too long",  # Anthropic
+    "exceed context limit",  # Anthropic, input and max_tokens together
     "input is too long",
     "input token count",  # Gemini
     "reduce the length of the messages",  # Groq
@@ -178,7 +179,7 @@ def stated_status(complaint: Complaint) -> int:
 def error_class(status: int, complaint: Complaint) -> type[ProviderError]:
     """Return the class of error for an answer with *status*."""
     words = f"{complaint.words} {complaint.message}".lower()
-    if status in (401, 403):
+    if status in (401, 403) or "api_key_invalid" in words:  # The latter: Gemini, with 400
         return AuthError
     if status == 429:
         return RateLimitError

@@ -6,6 +6,7 @@ addressed by number.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,10 +18,13 @@ import trio
 
 from ..record._blocks import TextBlock, ToolCall
 from ..record._messages import Reply
+from ._formats._anthropic import MessagesFormat
 from ._formats._chat import ChatFormat
 from ._formats._format import Format, ReceivedRequest
+from ._formats._google import GoogleFormat
+from ._formats._responses import ResponsesFormat
 
-_FORMATS: Final[tuple[Format, ...]] = (ChatFormat(),)
+_FORMATS: Final[tuple[Format, ...]] = (ChatFormat(), GoogleFormat(), MessagesFormat(), ResponsesFormat())
 
 
 @final
@@ -38,6 +42,8 @@ class Fault:
     """What is streamed where there is no *body*."""
     drop: bool = False
     """Close the connection without any answer."""
+    garbage: bytes | None = None
+    """Sent in place of an HTTP answer; then the connection is closed."""
     wait: float = 0.0
     """Seconds before the answer begins."""
     cut_after: int | None = None
@@ -94,6 +100,7 @@ class ProviderServer:
         self._chunk_size = chunk_size
         self._delay = delay
         self._port = 0
+        self._formats = copy.deepcopy(_FORMATS)  # They may remember what they sent.
         self._nursery_manager = trio.open_nursery()
         self._crash: Exception | None = None
 
@@ -164,12 +171,15 @@ class ProviderServer:
     async def _respond(self, link: _Link, request: ReceivedRequest) -> bool:
         """Answer *request*; return whether the connection can be used again."""
         self.requests.append(request)
-        format = next((format for format in _FORMATS if format.takes(request.path)), _FORMATS[0])
+        format = next((format for format in self._formats if format.takes(request.path)), self._formats[0])
         return await self._send(link, format, request, self._answer(format, request))
 
     async def _send(self, link: _Link, format: Format, request: ReceivedRequest, fault: Fault) -> bool:
         await trio.sleep(fault.wait)
         if fault.drop:
+            return False
+        if fault.garbage is not None:
+            await link.send_garbage(fault.garbage)
             return False
         pieces, media_type = _body(fault, format, request)
         size = fault.chunk_size or self._chunk_size
@@ -207,6 +217,9 @@ class _Link:
     async def flush(self) -> None:
         data = b"".join(self._unsent)
         self._unsent.clear()
+        await self._stream.send_all(data)
+
+    async def send_garbage(self, data: bytes) -> None:
         await self._stream.send_all(data)
 
     async def next_event(self) -> Any:

@@ -1172,7 +1172,8 @@ async def test_a_stream_that_breaks_records_no_half_reply_and_the_whole_one_once
     listener = Listener()
     state = started()
     async with ProviderServer([Fault(answer=REPLIES[0], cut_after=900), *REPLIES]) as server:
-        agent = Agent(model=OpenAICompatible("m", base_url=server.base_url), tools=[echo_in_order], reporter=listener)
+        model = OpenAICompatible("m", base_url=server.base_url, retries=0)
+        agent = Agent(model=model, tools=[echo_in_order], reporter=listener)
         with pytest.raises(BrokenStreamError):
             await agent.run(state)
         assert listener.text == "I look."

@@ -25,6 +25,8 @@ def sockets() -> Callable[[], int]:
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment decides nothing here unless a test says so: no key, no base URL, no proxy."""
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+    keys = ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY")
+    urls = ("ANTHROPIC_BASE_URL", "GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENAI_BASE_URL")
+    for name in (*keys, *urls, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

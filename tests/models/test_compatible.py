@@ -9,7 +9,7 @@ import pytest
 
 import alpineagents
 from alpineagents import Message, Price, Reply, Request, TextBlock, Usage
-from alpineagents.models import OpenAICompatible, resolve_model
+from alpineagents.models import Anthropic, Google, OpenAI, OpenAICompatible, resolve_model
 from alpineagents.testing._provider_server import ProviderServer
 
 PACKAGE = Path(alpineagents.__file__).parent
@@ -170,7 +170,32 @@ def test_a_compatible_server_is_named_by_its_url():
     assert resolve_model("compatible/org/m", base_url=LOCAL).name == "local/org/m"
 
 
-@pytest.mark.parametrize("text", ["", "smollm2", "ollama/", "acme/m", "/m"])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("anthropic/claude-sonnet-5", "anthropic/claude-sonnet-5"),
+        ("claude-sonnet-5", "anthropic/claude-sonnet-5"),
+        ("openai/gpt-5", "openai/gpt-5"),
+        ("gpt-5-mini", "openai/gpt-5-mini"),
+        ("o3", "openai/o3"),
+        ("google/gemini-2.5-flash", "google/gemini-2.5-flash"),
+        ("gemini-2.5-flash", "google/gemini-2.5-flash"),
+    ],
+)
+def test_a_name_says_whose_model_it_is(text, name):
+    model = resolve_model(text, max_tokens=100, retries=0)
+
+    assert model.name == name
+    assert type(model) is {"anthropic": Anthropic, "openai": OpenAI, "google": Google}[name.partition("/")[0]]
+
+
+@pytest.mark.parametrize("thinking", [True, False, 1_000])
+def test_a_setting_that_the_format_does_not_have_is_refused(thinking):
+    with pytest.raises(ValueError, match=r"thinking: Chat Completions has no field.*effort=.*extra_body="):
+        OpenAICompatible("m", base_url=LOCAL, thinking=thinking)
+
+
+@pytest.mark.parametrize("text", ["", "smollm2", "ollama/", "acme/m", "/m", "olmo", "my-gpt-5", "claude"])
 def test_an_unknown_string_is_refused_with_what_is_known(text):
     with pytest.raises(ValueError, match="unknown model") as caught:
         resolve_model(text)
@@ -203,7 +228,13 @@ assert "httpx" not in loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("module", ["_sse", "_wire", "_openai_chat"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("_sse", "_wire", "_openai_chat", "_anthropic_wire", "_anthropic_stream"),
+        *("_google_wire", "_google_stream", "_responses_wire", "_responses_stream"),
+    ],
+)
 def test_the_wires_are_pure(module):
     """They and what they import from this package; import-linter holds the whole of it."""
     code = f"""

@@ -1,0 +1,225 @@
+"""Decodes the answers of Gemini's ``streamGenerateContent``: event streams, and JSON where ``alt=sse`` got lost.
+
+Source: Google's API reference, GenerateContentResponse (v1beta, 2026). A reply is complete when its candidate gave a
+finish reason, or the prompt was blocked; there is no other end mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import orjson
+
+from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from ..record._messages import Reply, Usage
+from ._google_complaints import complaint_of_body, complaint_of_json
+from ._google_reply import ReplyParts
+from ._json import loads
+from ._openai_complaints import is_page
+from ._sse import Event
+from ._wire import MAX_EXCERPT, Complaint, Delta, Endpoint, error_for, one_line
+
+_REFUSED = frozenset(
+    (
+        *("BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_SAFETY", "LANGUAGE", "MODEL_ARMOR"),
+        *("PROHIBITED_CONTENT", "RECITATION", "SAFETY", "SPII"),
+    )
+)
+# The model wrote what is no call, or no answer. What it wrote isn't told in a form that could be used, and as it is
+# drawn by lot, the same request gives another: so it is a broken answer, which is asked for again.
+_GARBLED = frozenset(("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"))
+_UNEXPECTED_CALL = "UNEXPECTED_TOOL_CALL"
+"""Of a tool that there isn't: where the call is told, it gets a result that says so, else it is as the above."""
+_OUR_FAULT = frozenset(("MISSING_THOUGHT_SIGNATURE",))
+_NOT_FINISHED = frozenset(("", "FINISH_REASON_UNSPECIFIED"))
+_NOT_BLOCKED = frozenset(("", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"))
+
+
+@final
+class GoogleDecoder:
+    """Decodes one answer. See ``_wire.Decoder``."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.finished = False
+        self.complete = False
+        self.failure: ProviderError | None = None
+        self._endpoint = endpoint
+        self._parts = ReplyParts(endpoint.provider, endpoint.model)
+        self._model = ""
+        self._stop_reason: str | None = None
+        self._refusal = False
+        self._usage: dict[str, Any] = {}
+        self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
+        self._last = b""
+
+    def feed(self, events: Sequence[Event]) -> list[Delta]:
+        """Take events and return what to show of them."""
+        deltas: list[Delta] = []
+        for name, data in events:
+            try:
+                chunk = orjson.loads(data)
+            except ValueError:
+                chunk = self._sloppy_chunk(name, data)
+            if name == "error":
+                chunk = _as_error(chunk, data)
+            self._take_all(chunk, data, deltas)
+        return deltas
+
+    def feed_document(self, body: bytes) -> list[Delta]:
+        """Take an answer that is no event stream: one chunk, or all of them in an array."""
+        deltas: list[Delta] = []
+        self._last = body
+        try:
+            document = loads(body)
+        except ValueError:
+            document = None
+        self._sloppy = True
+        if is_page(body):
+            said = complaint_of_body(body)[0].message
+            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
+        elif _is_answer(document):
+            self._take_all(document, body, deltas)
+        elif found := complaint_of_json(document):
+            self._failed(*found)
+        return deltas
+
+    def _take_all(self, chunk: object, data: bytes, deltas: list[Delta]) -> None:
+        """Take a chunk, or a list of chunks; anything else is a ping or the like."""
+        for item in chunk if type(chunk) is list else [chunk]:
+            if type(item) is dict and self.failure is None:
+                self._last = data
+                self._take(item, deltas)
+
+    def _take(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:
+        if "error" in chunk:
+            found = None if self.finished else complaint_of_json(chunk)
+            if found is not None:
+                self._failed(*found)
+                return
+        if type(usage := chunk.get("usageMetadata")) is dict and usage:
+            self._usage = usage  # The last one counts: each has the sums so far.
+            self.complete = self.complete or (self.finished and not chunk.get("candidates"))
+        if not self._model and isinstance(model := chunk.get("modelVersion"), str):
+            self._model = model
+        if type(candidates := chunk.get("candidates")) is list:
+            for candidate in candidates:
+                if type(candidate) is dict and not candidate.get("index"):
+                    self._candidate(candidate, deltas)
+        if "promptFeedback" in chunk:
+            self._prompt_feedback(_dict(chunk["promptFeedback"]))
+
+    def _candidate(self, candidate: dict[str, Any], deltas: list[Delta]) -> None:
+        content = candidate.get("content")
+        if type(content) is dict and type(parts := content.get("parts")) is list:
+            for part in parts:
+                if type(part) is dict:
+                    self._parts.take(part, deltas, sloppy=self._sloppy)
+        reason = candidate.get("finishReason")
+        if reason is None or str(reason) in _NOT_FINISHED:
+            return
+        self._parts.flush(deltas)
+        self._finish(str(reason), str(candidate.get("finishMessage") or ""))
+
+    def _finish(self, reason: str, message: str) -> None:
+        why = f"finishReason {reason!r}" + (f": {one_line(message)}" if message else "")
+        if reason in _GARBLED or (reason == _UNEXPECTED_CALL and not self._parts.has_calls):
+            self._fail(BrokenStreamError, f"gave up its own answer ({why})")
+        elif reason in _OUR_FAULT:
+            self._failed(Complaint(message=why, words=reason, status=400), None)
+        else:
+            self._stop_reason = reason
+            self._refusal = self._refusal or reason in _REFUSED
+            self.finished = True
+
+    def _prompt_feedback(self, feedback: dict[str, Any]) -> None:
+        """A reason why the prompt was blocked: then nothing else comes."""
+        reason = feedback.get("blockReason")
+        if isinstance(reason, str) and reason not in _NOT_BLOCKED:
+            self._stop_reason = reason
+            self._refusal = self.finished = self.complete = True
+
+    def _sloppy_chunk(self, name: str, data: bytes) -> object:
+        """What orjson refused: surrogates and control characters, or no JSON at all."""
+        text = data.strip()
+        try:
+            chunk = loads(data)
+        except ValueError:
+            if text == b"[DONE]":  # Some gateways add it.
+                self.complete = self.complete or self.finished
+            elif text and name in ("", "message") and not self.finished and self.failure is None:
+                self._last = data
+                self._fail(BrokenStreamError, f"sent an event that is no JSON: {one_line(repr(data[:200]))}")
+            return None
+        self._sloppy = True
+        return chunk
+
+    def _failed(self, complaint: Complaint, retry_after: float | None) -> None:
+        body = self._last.decode(errors="replace")
+        self.failure = error_for(self._endpoint, complaint, status=None, body=body, retry_after=retry_after)
+        self.complete = True
+
+    def _fail(self, kind: type[ProviderError], what: str) -> None:
+        self.failure = kind(
+            f"{self._endpoint} {what}",
+            status=200,
+            body=self._last[:MAX_EXCERPT].decode(errors="replace"),
+            provider=self._endpoint.provider,
+        )
+        self.complete = True
+
+    def usage(self) -> Usage | None:
+        """Return the tokens spent, as far as they were told."""
+        return usage_of(self._usage) if self._usage else None
+
+    def reply(self) -> Reply:
+        """Return the reply; see ``_wire.Decoder``."""
+        if self.failure is None and not self.finished:
+            self._fail(BrokenStreamError, "ended its answer before the finish reason: nothing of it is used")
+        if self.failure is not None:
+            raise self.failure
+        return Reply(
+            self._parts.blocks(),
+            model=self._model,
+            stop_reason=self._stop_reason,
+            usage=usage_of(self._usage),
+            cut_off=self._stop_reason == "MAX_TOKENS",
+            refusal=self._refusal,
+        )
+
+
+def usage_of(usage: dict[str, Any]) -> Usage:
+    """Return the token counts of a ``usageMetadata``; zeros for what it doesn't say.
+
+    Unlike OpenAI's, ``candidatesTokenCount`` is without the thoughts.
+    """
+    input_tokens = _count(usage.get("promptTokenCount")) + _count(usage.get("toolUsePromptTokenCount"))
+    thinking = _count(usage.get("thoughtsTokenCount"))
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=_count(usage.get("candidatesTokenCount")) + thinking,
+        cache_read_tokens=min(_count(usage.get("cachedContentTokenCount")), input_tokens),
+        thinking_tokens=thinking,
+        requests=1,
+    )
+
+
+def _as_error(chunk: object, data: bytes) -> object:
+    """An event that is called an error as one that says so itself."""
+    if type(chunk) is list or (type(chunk) is dict and "error" in chunk):
+        return chunk
+    return {"error": chunk if type(chunk) is dict else data.decode(errors="replace")}
+
+
+def _is_answer(document: object) -> bool:
+    """Whether a document, or the first of an array, is a GenerateContentResponse."""
+    first = document[0] if isinstance(document, list) and document else document
+    return isinstance(first, dict) and ("candidates" in first or "promptFeedback" in first)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and value > 0 else 0

@@ -1,0 +1,447 @@
+"""Every stream in ``streams/`` gives the reply it should, in any split of its bytes.
+
+The first line of each file says where its form comes from.
+"""
+
+import copy
+import json
+from collections.abc import Sequence
+from itertools import cycle, pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ThinkingDelta, ToolCall
+from alpineagents.models._anthropic_stream import MessagesDecoder
+from alpineagents.models._sse import Event, SSEDecoder
+from alpineagents.models._wire import Endpoint
+
+STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
+ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "m")
+
+READ_A, READ_B = ("read", {"path": "a"}), ("read", {"path": "b"})
+SHORT_USAGE = (25, 15, 0, 0, 0)
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "a"}}
+FOUND = {
+    "type": "web_search_result",
+    "url": "https://a.example",
+    "title": "A",
+    "encrypted_content": "Enc==",
+    "page_age": None,
+}
+RESULT = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [FOUND]}
+CITATION = {
+    "type": "web_search_result_location",
+    "cited_text": "21",
+    "url": "https://a.example",
+    "title": "A",
+    "encrypted_index": "Idx==",
+}
+GREETING = "Hello, I'm here to help with any creative writing project."
+
+# What a stream must give: blocks; the stop reason; flags; (input, output, cache read, cache written, thinking) tokens,
+# where they aren't those of most streams. A text is a text block, ("thinking", text, signature) and ("redacted", data)
+# are thinking blocks, (name, args) is a call, a dict a RawBlock. An error is its class and part of its text.
+EXPECTED: dict[str, tuple[object, ...]] = {
+    "arguments_in_the_start": ([READ_A, "Done"], "tool_use", ""),
+    "bom_and_crlf": (["é😀"], "end_turn", "", (25, 2, 0, 0, 0)),
+    "cached": (["Hi"], "end_turn", "", (1203, 12, 1000, 200, 0)),
+    "caller": (
+        [
+            ("read", {}),
+            {"extra": {"caller": {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}}},
+            ("read", {}),
+        ],
+        "tool_use",
+        "",
+    ),
+    "compaction": ([{"type": "compaction", "content": "So far: nothing."}, "Hi"], "end_turn", ""),
+    "context_window_exceeded": (["And so"], "model_context_window_exceeded", "cut_off"),
+    "cr_only": (["é😀"], "end_turn", "", (25, 2, 0, 0, 0)),
+    "cut_after_text": ("BrokenStreamError", "before the stop reason"),
+    "cut_after_whole_call": ("BrokenStreamError", "before the stop reason"),
+    "error_after_stop_reason": (["Hi"], "end_turn", ""),
+    "error_after_text": ("OverloadedError", "(529): Overloaded"),
+    "error_api": ("OverloadedError", "(500): Internal server error"),
+    "error_event_of_text": ("OverloadedError", "upstream went away"),
+    "error_first": ("OverloadedError", "(529): Overloaded"),
+    "error_invalid": ("ContextTooLongError", "210000 tokens > 200000 maximum"),
+    "error_rate_limit": ("RateLimitError", "would exceed your limit"),
+    "interleaved_thinking": (
+        [("thinking", "First a.", "Sig1=="), READ_A, ("thinking", "Then b.", "Sig2=="), READ_B],
+        "tool_use",
+        "",
+    ),
+    "line_separators": (["a\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1eb"], "end_turn", ""),
+    "llamacpp_error": ("ContextTooLongError", "Context size has been exceeded"),
+    "llamacpp_length": (["Once upon"], "max_tokens", "cut_off", (33, 2, 32, 0, 0)),
+    "llamacpp_text": ([GREETING], "end_turn", "", (37, 14, 24, 0, 0)),
+    "llamacpp_tool_any": ([("get_weather", {"city": "Paris"})], "tool_use", "", (220, 11, 0, 0, 0)),
+    "llamacpp_tool_cut_off": ([("get_weather", None, '{"city')], "max_tokens", "cut_off", (233, 6, 0, 0, 0)),
+    "llamacpp_tool_named": ([("add", {"a": 2, "b": 3})], "tool_use", "", (395, 15, 394, 0, 0)),
+    "lone_surrogates": (
+        [("thinking", "\ufffd", None), "ok 😀 and \ufffd end\ufffd", ("say", {"t": "\ufffd"})],
+        "tool_use",
+        "",
+    ),
+    "malformed_arguments": ([("read", None, '{"path": "a"'), ("read", None, "[1]")], "tool_use", ""),
+    "max_tokens": (["Once upon"], "max_tokens", "cut_off", (25, 2, 0, 0, 0)),
+    "max_tokens_before_arguments": ([("delete_all", None, "")], "max_tokens", "cut_off"),
+    "max_tokens_in_arguments": (
+        [("read", {"path": "/a"}), ("read", None, '{"path": "/tm')],
+        "max_tokens",
+        "cut_off",
+    ),
+    "max_tokens_in_thinking": ([("thinking", "Let me", None)], "max_tokens", "cut_off"),
+    "no_arguments": ([("now", {}), ("stop", {})], "tool_use", ""),
+    "no_event_names": (["Hi"], "end_turn", ""),
+    "no_json": ("BrokenStreamError", "no JSON"),
+    "no_message_stop": (["Hi"], "end_turn", ""),
+    "no_starts_and_no_indexes": ([("thinking", "So.", None), "Hi there"], "end_turn", ""),
+    "no_stop_reason": (["Hi"], None, "", (25, 1, 0, 0, 0)),
+    "parallel_calls": ([READ_A, READ_B], "tool_use", ""),
+    "pause_turn": (["I search.", SEARCH], "pause_turn", ""),
+    "redacted_thinking": (
+        [
+            ("thinking", "So.", "Sig1=="),
+            ("redacted", "EmwKAhgBEgy3va3pzix/LafPsn4a"),
+            ("thinking", "Thus.", "Sig2=="),
+            "4",
+        ],
+        "end_turn",
+        "",
+    ),
+    "refusal": ([], "refusal", "refusal", (25, 0, 0, 0, 0)),
+    "refusal_after_call": (["First I "], "refusal", "refusal"),
+    "stop_sequence": (["One, "], "stop_sequence", "", (25, 3, 0, 0, 0)),
+    "text": (["Hello!"], "end_turn", ""),
+    "thinking": (
+        [("thinking", "I need the GCD of 1071 and 462.", "EqQBCgIYAhIM1gbcDa9GJwZA"), "It is 21."],
+        "end_turn",
+        "",
+    ),
+    "thinking_omitted": (
+        [("thinking", "", "EosnCkYICxIM=="), "It is 21."],
+        "end_turn",
+        "",
+        (25, 70, 0, 0, 61),
+    ),
+    "tool_use": (
+        ["Okay, let me check:", ("get_weather", {"location": "San Francisco, CA", "unit": "fahrenheit"})],
+        "tool_use",
+        "",
+        (25, 89, 0, 0, 0),
+    ),
+    "unknown_things": (
+        [{"type": "hologram", "frames": [1], "text": "ab", "depth": 3}, "Hi"],
+        "thought_better_of_it",
+        "",
+    ),
+    "usage_at_the_end_only": (["Hi"], "end_turn", "", (9, 2, 0, 0, 0)),
+    "usage_zeroed": (["Hi"], "end_turn", "", (9, 2, 0, 0, 0)),
+    "web_search": (
+        ["I search.", SEARCH, RESULT, "It is 21.", {"extra": {"citations": [CITATION]}}],
+        "end_turn",
+        "",
+        (10782, 510, 100, 0, 0),
+    ),
+}
+
+
+def decode(chunks: Sequence[bytes]) -> tuple[object, list[object]]:
+    """The reply, or the error as (class, text, body), and the deltas."""
+    sse, decoder = SSEDecoder(), MessagesDecoder(ENDPOINT)
+    deltas = [delta for chunk in chunks for delta in decoder.feed(sse.feed(chunk))]
+    try:
+        return decoder.reply(), deltas
+    except ProviderError as error:
+        return (type(error).__name__, str(error), error.body, error.status), deltas
+
+
+def brief(block: object) -> object:
+    match block:
+        case TextBlock(text):
+            return text
+        case ThinkingBlock("", None, "anthropic", {"model": "m", "redacted": data}):
+            return ("redacted", data)
+        case ThinkingBlock(text, signature, "anthropic", {"model": "m", **rest}) if not rest:
+            return ("thinking", text, signature)
+        case ToolCall(_, name, None, raw_args):
+            return (name, None, raw_args)
+        case ToolCall(_, name, args, None):
+            return (name, args)
+        case RawBlock("anthropic", raw):
+            return raw
+    raise AssertionError(block)
+
+
+def summary(reply: Reply) -> tuple[object, ...]:
+    flags = " ".join(flag for flag in ("cut_off", "refusal") if getattr(reply, flag))
+    usage = reply.usage
+    tokens = (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.thinking_tokens,
+    )
+    return ([brief(block) for block in reply.blocks], reply.stop_reason, flags, tokens)
+
+
+def test_every_stream_says_where_its_form_comes_from_and_what_it_must_give():
+    assert sorted(STREAMS) == sorted(EXPECTED)
+    for name, stream in STREAMS.items():
+        first = stream.removeprefix(b"\xef\xbb\xbf").splitlines()[0]
+        assert first.startswith(b": "), name
+        assert len(first) > 20, name
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_gives_what_it_must(name):
+    outcome, _ = decode([STREAMS[name]])
+
+    expected = EXPECTED[name]
+    if isinstance(outcome, Reply):
+        assert summary(outcome) == (*expected, SHORT_USAGE)[:4]
+        assert outcome.usage.requests == 1
+    else:
+        kind, text, body, status = outcome
+        assert (kind, status) == (expected[0], 200)
+        assert expected[1] in text
+        assert str(ENDPOINT) in text
+        assert body
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_byte_by_byte_gives_the_same(name):
+    stream = STREAMS[name]
+
+    assert decode([bytes([byte]) for byte in stream]) == decode([stream])
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.data())
+def test_any_split_of_any_stream_gives_the_same_reply_and_deltas(name, data):
+    stream = STREAMS[name]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    bounds = [0, *cuts, len(stream)]
+
+    split = decode([stream[start:end] for start, end in pairwise(bounds)])
+
+    assert split == decode([stream])
+
+
+@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if isinstance(expected[0], list)])
+def test_the_deltas_of_a_stream_are_its_text(name):
+    reply, deltas = decode([STREAMS[name]])
+
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.text
+    thinking = "".join(block.text for block in reply.blocks if isinstance(block, ThinkingBlock))
+    assert "".join(delta.text for delta in deltas if isinstance(delta, ThinkingDelta)) == thinking
+    assert all(delta.text for delta in deltas)
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.data())
+def test_a_stream_that_is_cut_gives_the_whole_reply_or_an_error(name, data):
+    """Never a part of an answer (B4)."""
+    stream = STREAMS[name]
+    whole, _ = decode([stream])
+
+    outcome, _ = decode([stream[: data.draw(st.integers(0, len(stream)))]])
+
+    if isinstance(outcome, Reply):
+        assert isinstance(whole, Reply)
+        assert (outcome.blocks, outcome.stop_reason) == (whole.blocks, whole.stop_reason)
+    else:
+        assert outcome[0] == "BrokenStreamError" or outcome == whole
+
+
+def test_what_was_told_before_the_stream_broke_is_known():
+    """G2: the tokens of an attempt that failed were paid for."""
+    decoder = MessagesDecoder(ENDPOINT)
+    assert decoder.usage() is None
+
+    decoder.feed(SSEDecoder().feed(STREAMS["error_after_text"]))
+
+    usage = decoder.usage()
+    assert (usage.input_tokens, usage.output_tokens, usage.requests) == (25, 1, 1)
+
+
+def test_nothing_matters_behind_the_stop_reason_with_its_usage():
+    decoder = MessagesDecoder(ENDPOINT)
+    events = SSEDecoder().feed(STREAMS["text"])
+
+    decoder.feed(events[:-2])
+    assert (decoder.finished, decoder.complete) == (False, False)
+    decoder.feed(events[-2:-1])
+    assert (decoder.finished, decoder.complete) == (True, True)
+
+
+def test_what_comes_behind_the_stop_reason_changes_nothing():
+    """Whether it is read in time is chance."""
+    decoder = MessagesDecoder(ENDPOINT)
+    late = [event for event in SSEDecoder().feed(STREAMS["tool_use"]) if b"content_block" in event.data]
+
+    deltas = decoder.feed([*SSEDecoder().feed(STREAMS["no_message_stop"]), *late])
+
+    assert decoder.reply().blocks == (TextBlock("Hi"),)
+    assert deltas == [TextDelta("Hi")]
+
+
+def test_what_comes_behind_an_error_changes_nothing():
+    decoder = MessagesDecoder(ENDPOINT)
+
+    decoder.feed([*SSEDecoder().feed(STREAMS["error_first"]), Event("", b"{"), *SSEDecoder().feed(STREAMS["text"])])
+
+    with pytest.raises(ProviderError, match="Overloaded"):
+        decoder.reply()
+
+
+@pytest.mark.parametrize("data", [b'{"type":"message_start","message":1}', b'{"error":null}', b"[]", b"7"])
+def test_events_that_say_nothing_are_passed_over(data):
+    decoder = MessagesDecoder(ENDPOINT)
+
+    decoder.feed([Event("", data), *SSEDecoder().feed(STREAMS["text"])])
+
+    assert decoder.reply().text == "Hello!"
+
+
+def test_ids_stay_and_missing_ones_are_made_from_the_position():
+    nameless = STREAMS["parallel_calls"].replace(b'"id":"toolu_2",', b"")
+
+    assert [call.id for call in decode([STREAMS["parallel_calls"]])[0].tool_calls] == ["toolu_1", "toolu_2"]
+    assert [call.id for call in decode([nameless])[0].tool_calls] == ["toolu_1", "call_2"]
+
+
+def test_the_model_is_named_as_the_provider_reports_it():
+    reply, _ = decode([STREAMS["tool_use"]])
+
+    assert reply.model == "claude-opus-4-6"
+
+
+def test_an_error_in_the_stream_has_the_id_of_its_request():
+    decoder = MessagesDecoder(ENDPOINT)
+
+    decoder.feed(SSEDecoder().feed(STREAMS["error_first"]))
+
+    assert decoder.failure.request_id == "req_011"
+    assert decoder.complete
+
+
+DOCUMENT = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-5-5",
+    "content": [
+        {"type": "thinking", "thinking": "So.", "signature": "Sig=="},
+        {"type": "text", "text": "Hi \ud83d"},
+        {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 25, "output_tokens": 15},
+}
+
+
+def test_a_whole_message_is_a_reply_too():
+    """Some gateways answer a request for a stream with a document."""
+    decoder = MessagesDecoder(ENDPOINT)
+    deltas = decoder.feed_document(json.dumps(DOCUMENT).encode())
+
+    expected = ([("thinking", "So.", "Sig=="), "Hi \ufffd", READ_A], "tool_use", "", SHORT_USAGE)
+    assert summary(decoder.reply()) == expected
+    assert deltas == [ThinkingDelta("So."), TextDelta("Hi "), TextDelta("\ufffd")]
+    assert decoder.complete
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "part"),
+    [
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}, "OverloadedError", "(529): Busy"),
+        ({"type": "error", "error": {"type": "authentication_error", "message": "bad"}}, "AuthError", "(401): bad"),
+        ({"error": {"type": "not_found_error", "message": "model: x"}}, "ModelNotFoundError", "model: x"),
+        (b"<!doctype html><title>Sign in</title>", "ModelNotFoundError", "is the base URL right?"),
+        (b"", "BrokenStreamError", "before the stop reason"),
+        (b"{", "BrokenStreamError", "before the stop reason"),
+        ([], "BrokenStreamError", "before the stop reason"),
+    ],
+    ids=["overloaded", "key", "model", "page", "empty", "cut", "something else"],
+)
+def test_a_document_that_is_no_message_is_an_error(body, kind, part):
+    decoder = MessagesDecoder(ENDPOINT)
+    decoder.feed_document(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+    with pytest.raises(ProviderError) as caught:
+        decoder.reply()
+    assert (type(caught.value).__name__, caught.value.status) == (kind, 200)
+    assert part in str(caught.value)
+
+
+def test_what_no_history_can_hold_is_left_out():
+    """A block nested so deep that no JSON parser of a store would take it."""
+    deep = "[" * 400 + "]" * 400
+    start = f'{{"type":"content_block_start","index":1,"content_block":{{"type":"abyss","x":{deep}}}}}'
+    stream = STREAMS["text"].replace(b"event: message_delta", f"data: {start}\n\nevent: message_delta".encode())
+
+    reply, _ = decode([stream])
+
+    assert [brief(block) for block in reply.blocks] == ["Hello!"]
+
+
+# What a server may put in any place of its JSON, whatever belongs there.
+WRONG = [None, True, 0, -1, 1.5, 2**70, "", "x", "error", "text", "{}", [], {}, [None], ["x"], [[]], {"a": 1}]
+
+
+def spoiled(data, places):
+    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
+    try:
+        document = json.loads(data, strict=False)
+    except ValueError:
+        return data
+    for place, value in places:
+        holders = [(document, key) for key in keys_of(document)]
+        for holder, key in holders:
+            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
+        if holders:
+            holder, key = holders[place % len(holders)]
+            holder[key] = copy.deepcopy(WRONG[value])
+    return json.dumps(document).encode()
+
+
+def keys_of(value):
+    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+
+
+PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.lists(PLACES, min_size=1, max_size=9))
+def test_no_wrong_value_crashes_the_decoder(name, places):
+    """Anything in any place of any event: the outcome is a reply or an error of ours."""
+    events = SSEDecoder().feed(STREAMS[name])
+    decoder = MessagesDecoder(ENDPOINT)
+
+    deltas = decoder.feed(
+        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
+    )
+
+    assert all(delta.text for delta in deltas)
+    reply_or_error(decoder)
+
+
+@given(PLACES)
+def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
+    decoder = MessagesDecoder(ENDPOINT)
+
+    decoder.feed_document(spoiled(json.dumps(DOCUMENT), places))
+
+    reply_or_error(decoder)
+
+
+def reply_or_error(decoder):
+    if decoder.failure is None and decoder.finished:
+        assert isinstance(decoder.reply(), Reply)
+    else:
+        with pytest.raises(ProviderError, match="model 'm'"):
+            decoder.reply()

@@ -1,0 +1,491 @@
+"""Every stream in ``streams/`` gives the reply it should, in any split of its bytes.
+
+The first line of each file says where its form comes from.
+"""
+
+import copy
+import json
+from collections.abc import Sequence
+from itertools import cycle, pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ToolCall
+from alpineagents.models._google_stream import GoogleDecoder
+from alpineagents.models._sse import Event, SSEDecoder
+from alpineagents.models._wire import Endpoint
+
+STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
+MODEL = "gemini-3-pro-preview"
+ENDPOINT = Endpoint("google", "http://127.0.0.1", MODEL)
+
+READ_A, READ_B = ("read", {"path": "a"}), ("read", {"path": "b"})
+SIGNED = ("signature", "U2ln", "call")
+USAGE = (9, 37, 0, 25)
+ONE_TOKEN = (9, 1, 0, 0)
+EMPTY = {"text": ""}
+
+# What a stream must give: blocks; the stop reason; flags; (input, output, cache read, thinking) tokens. A text is a
+# text block, ("thinking", text, signature) a thinking block, ("signature", text, of) what keeps one, ("part", part)
+# a part as it came, (name, args) a call. An error is its class and part of it.
+EXPECTED: dict[str, object] = {
+    "a_picture": (
+        [
+            "Here:",
+            ("part", {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}, "thoughtSignature": "cGlj"}),
+        ],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "blocked_prompt": ([], "PROHIBITED_CONTENT", "refusal", (9, 0, 0, 0)),
+    "bom_and_lf": (["é😀"], "STOP", "", (1, 2, 0, 0)),
+    "call_in_pieces": (
+        [
+            (
+                "read",
+                None,
+                '{"name":"read","id":"fc1","partialArgs":[{"jsonPath":"$.path","stringValue":"/tm"}],'
+                '"willContinue":true}',
+            )
+        ],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "calls_in_chunks": ([READ_A, SIGNED, READ_B], "STOP", "", USAGE),
+    "calls_without_ids": ([("add", {"a": 1}), ("add", {"a": 2})], "STOP", "", (20, 8, 0, 0)),
+    "code_execution": (
+        [
+            "I count.",
+            ("part", {"executableCode": {"language": "PYTHON", "code": "print(1)"}}),
+            ("part", {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1\n"}}),
+            "One.",
+        ],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "cr_only": (["é😀"], "STOP", "", (1, 2, 0, 0)),
+    "cut_after_text": ("BrokenStreamError", "before the finish reason"),
+    "cut_after_whole_call": ("BrokenStreamError", "before the finish reason"),
+    "done_at_the_end": (["Hi"], "STOP", "", ONE_TOKEN),
+    "done_without_finish_reason": ("BrokenStreamError", "before the finish reason"),
+    "empty_thought_with_signature": ([("thinking", "", "VGhvdWdodA=="), "Done."], "STOP", "", USAGE),
+    "error_after_finish": (["Hi"], "STOP", "", ONE_TOKEN),
+    "error_context": ("ContextTooLongError", "input token count (1048577)"),
+    "error_event": ("OverloadedError", "The model is overloaded"),
+    "error_event_of_json": ("RateLimitError", "slow down"),
+    "error_event_of_text": ("OverloadedError", "upstream went away"),
+    "error_internal_after_text": ("OverloadedError", "An internal error has occurred"),
+    "error_null": (["Hi"], "STOP", "", ONE_TOKEN),
+    "error_overloaded_first": ("OverloadedError", "The model is overloaded"),
+    "error_rate_limit_in_a_list": ("RateLimitError", "it asks to wait 7 s"),
+    "error_without_code": ("RateLimitError", "RESOURCE_EXHAUSTED"),
+    "error_wrong_key": ("AuthError", "API key not valid"),
+    "finish_reason_on_every_chunk": (["Hello"], "STOP", "", (9, 2, 0, 0)),
+    "finish_reason_other": (["Well"], "OTHER", "", ONE_TOKEN),
+    "finish_reason_unspecified": (["Hi there"], "STOP", "", (9, 2, 0, 0)),
+    "kinds_of_no_arguments": (
+        [*[(f"t{n}", {}) for n in range(5)], ("t5", {"a": [1]}), ("t6", None, "[1]"), ("t7", None, '{"a":')],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "line_separators": (["a\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1eb"], "STOP", "", ONE_TOKEN),
+    "lone_surrogates": (
+        [
+            ("thinking", "\ufffd", None),
+            "ok 😀 and \ufffd end\ufffd",
+            ("say", {"t": "\ufffd", "k\ufffd": "😀"}),
+            "\ufffd \ufffd",
+        ],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "malformed_function_call": ("BrokenStreamError", "Malformed function call: print(default_api.read(path='a'))"),
+    "malformed_function_call_after_text": ("BrokenStreamError", "'MALFORMED_FUNCTION_CALL'"),
+    "malformed_response": ("BrokenStreamError", "'MALFORMED_RESPONSE'"),
+    "max_tokens": (["Once upon"], "MAX_TOKENS", "cut_off", (9, 2, 0, 0)),
+    "max_tokens_behind_a_call": ([READ_A, SIGNED, "And"], "MAX_TOKENS", "cut_off", USAGE),
+    "max_tokens_in_thought": ([], "MAX_TOKENS", "cut_off", (9, 1000, 0, 1000)),
+    "missing_thought_signature": ("BadRequestError", "'MISSING_THOUGHT_SIGNATURE'"),
+    "no_json": ("BrokenStreamError", "no JSON"),
+    "no_name_and_odd_ids": ([("", {"a": 1}), "x", ("part", {"functionCall": []})], "STOP", "", USAGE),
+    "no_space_no_final_newline": (["Hi"], "STOP", "", ONE_TOKEN),
+    "no_usage": (["Hi"], "STOP", ""),
+    "one_call_twice": ([READ_A, SIGNED, READ_B], "STOP", "", USAGE),
+    "other_candidates": (["one"], "STOP", "", (9, 2, 0, 0)),
+    "pings_and_unknown_things": (["Hi"], "STOP", "", ONE_TOKEN),
+    "prompt_feedback_without_block": (["Hi"], "STOP", "", ONE_TOKEN),
+    "recitation": ([], "RECITATION", "refusal", (9, 0, 0, 0)),
+    "safety_after_text": (["First you"], "SAFETY", "refusal", (9, 2, 0, 0)),
+    "searches_by_the_server": (
+        [
+            (
+                "part",
+                {
+                    "thoughtSignature": "c2ln",
+                    "toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["F1"]}, "id": "nqh2j2zy"},
+                },
+            ),
+            (
+                "part",
+                {
+                    "thoughtSignature": "cmVz",
+                    "toolResponse": {
+                        "toolType": "GOOGLE_SEARCH_WEB",
+                        "response": {"search_suggestions": "<div>"},
+                        "id": "nqh2j2zy",
+                    },
+                },
+            ),
+            "Norris won.",
+            ("signature", "dGV4dA==", "text"),
+        ],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "signature_alone": (["Hi", ("part", {**EMPTY, "thoughtSignature": "EvwjCvkj"})], "STOP", "", USAGE),
+    "signature_behind_the_text": (
+        ["Hello there", ("part", {**EMPTY, "thoughtSignature": "RW5kLg=="})],
+        "STOP",
+        "",
+        USAGE,
+    ),
+    "signed_text": (["I don't know", ", sorry", ("signature", "EuIOCt8wnuepru", "text")], "STOP", "", USAGE),
+    "signed_thought": ([("thinking", "Let me", None), ("thinking", " see.", "U2Vl"), "4"], "STOP", "", USAGE),
+    "text": (["Hello wörld 😀"], "STOP", "", (9, 4, 0, 0)),
+    "text_between_calls": (["First a.", READ_A, SIGNED, "Then b.", READ_B], "STOP", "", USAGE),
+    "thoughts_and_parallel_calls": (
+        [("thinking", "Two files.", None), READ_A, SIGNED, READ_B],
+        "STOP",
+        "",
+        (9, 70, 0, 40),
+    ),
+    "thoughts_and_text": (
+        [("thinking", "**Comparing**\n\n9.9 is more.", None), "9.9."],
+        "STOP",
+        "",
+        (9, 29, 0, 25),
+    ),
+    "unexpected_tool_call_that_is_told": ([("no_such_tool", {"a": 1})], "UNEXPECTED_TOOL_CALL", "", ONE_TOKEN),
+    "unexpected_tool_call": ("BrokenStreamError", "'UNEXPECTED_TOOL_CALL'"),
+    "unknown_finish_reason": (["Hi", ("read", {})], "MOON_PHASE", "", ONE_TOKEN),
+    "usage_behind_the_finish": (["Hi"], "STOP", "", (9, 4, 0, 3)),
+    "usage_of_cache_and_tools": (["Hi"], "STOP", "", (111, 50, 64, 30)),
+}
+
+
+def decode(chunks: Sequence[bytes]) -> tuple[object, list[object]]:
+    """The reply, or the error as (class, text, body, status), and the deltas."""
+    sse, decoder = SSEDecoder(), GoogleDecoder(ENDPOINT)
+    deltas = [delta for chunk in chunks for delta in decoder.feed(sse.feed(chunk))]
+    return outcome_of(decoder), deltas
+
+
+def outcome_of(decoder: GoogleDecoder) -> object:
+    try:
+        return decoder.reply()
+    except ProviderError as error:
+        return (type(error).__name__, str(error), error.body, error.status)
+
+
+def brief(block: object) -> object:
+    match block:
+        case TextBlock(text):
+            return text
+        case ThinkingBlock(text, signature, "google", raw):
+            assert raw == {"model": MODEL}
+            return ("thinking", text, signature)
+        case ToolCall(_, name, None, raw_args):
+            return (name, None, raw_args)
+        case ToolCall(_, name, args, None):
+            return (name, args)
+        case RawBlock("google", {"thoughtSignature": signature, "of": of, "model": model}):
+            assert model == MODEL
+            return ("signature", signature, of)
+        case RawBlock("google", {"part": part, "model": model}):
+            assert model == MODEL
+            return ("part", part)
+    raise AssertionError(block)
+
+
+def summary(reply: Reply) -> tuple[object, ...]:
+    flags = " ".join(flag for flag in ("cut_off", "refusal") if getattr(reply, flag))
+    usage = reply.usage
+    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.thinking_tokens)
+    return ([brief(block) for block in reply.blocks], reply.stop_reason, flags, tokens)
+
+
+def test_every_stream_says_where_its_form_comes_from_and_what_it_must_give():
+    assert sorted(STREAMS) == sorted(EXPECTED)
+    for name, stream in STREAMS.items():
+        first = stream.removeprefix(b"\xef\xbb\xbf").splitlines()[0]
+        assert first.startswith(b": "), name
+        assert len(first) > 20, name
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_gives_what_it_must(name):
+    outcome, _ = decode([STREAMS[name]])
+
+    expected = EXPECTED[name]
+    assert isinstance(expected, tuple)
+    if isinstance(outcome, Reply):
+        assert summary(outcome) == (*expected, (0, 0, 0, 0))[:4]
+        assert outcome.usage.requests == 1
+    else:
+        kind, text, body, status = outcome
+        assert (kind, status) == (expected[0], 200)
+        assert expected[1] in text
+        assert str(ENDPOINT) in text
+        assert body
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_byte_by_byte_gives_the_same(name):
+    stream = STREAMS[name]
+
+    assert decode([bytes([byte]) for byte in stream]) == decode([stream])
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.data())
+def test_any_split_of_any_stream_gives_the_same_reply_and_deltas(name, data):
+    stream = STREAMS[name]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    bounds = [0, *cuts, len(stream)]
+
+    split = decode([stream[start:end] for start, end in pairwise(bounds)])
+
+    assert split == decode([stream])
+
+
+@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if isinstance(expected[0], list)])
+def test_the_deltas_of_a_stream_are_its_text_in_its_order(name):
+    reply, deltas = decode([STREAMS[name]])
+
+    assert all(delta.text for delta in deltas)
+    assert said((type(delta) is TextDelta, delta.text) for delta in deltas) == said(
+        (type(block) is TextBlock, block.text) for block in reply.blocks if isinstance(block, TextBlock | ThinkingBlock)
+    )
+
+
+def said(pieces):
+    """Texts and thoughts in order, each joined with what goes on with the same."""
+    found = []
+    for piece in pieces:
+        if found and found[-1][0] == piece[0]:
+            piece = (piece[0], found.pop()[1] + piece[1])
+        found.append(piece)
+    return [piece for piece in found if piece[1]]
+
+
+@given(st.sampled_from(sorted(set(STREAMS) - {"finish_reason_on_every_chunk"})), st.data())
+def test_a_stream_that_is_cut_gives_the_whole_reply_or_an_error(name, data):
+    """Never a part of an answer (B4). What comes behind the finish reason, such as usage, may be lost."""
+    stream = STREAMS[name]
+    whole, _ = decode([stream])
+
+    outcome, _ = decode([stream[: data.draw(st.integers(0, len(stream)))]])
+
+    if isinstance(outcome, Reply):
+        assert isinstance(whole, Reply)
+        assert (outcome.blocks, outcome.stop_reason) == (whole.blocks, whole.stop_reason)
+    else:
+        assert outcome[0] == "BrokenStreamError" or outcome == whole
+
+
+def chunks_of(stream):
+    """The chunks of a stream that has nothing else; none where it has."""
+    try:
+        chunks = [json.loads(event.data, strict=False) for event in SSEDecoder().feed(stream) if event.name != "ping"]
+    except ValueError:
+        return []
+    return chunks if all(isinstance(chunk, dict) and "responseId" in chunk for chunk in chunks) else []
+
+
+ARRAYS = {name: chunks for name, stream in STREAMS.items() if (chunks := chunks_of(stream))}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_the_same_chunks_in_an_array_give_the_same(name):
+    """What comes where ``alt=sse`` got lost on the way."""
+    decoder = GoogleDecoder(ENDPOINT)
+
+    deltas = decoder.feed_document(json.dumps(ARRAYS[name]).encode())
+
+    outcome, (expected, expected_deltas) = outcome_of(decoder), decode([STREAMS[name]])
+    assert len(ARRAYS) > 30
+    assert deltas == expected_deltas
+    assert outcome == expected or outcome[:2] == expected[:2]  # Errors have another body.
+
+
+def test_one_document_is_an_answer_too():
+    chunk = {"candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}]}
+    decoder = GoogleDecoder(ENDPOINT)
+
+    assert decoder.feed_document(json.dumps(chunk).encode()) == [TextDelta("Hi")]
+    assert decoder.reply().text == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        (b"<!DOCTYPE html><title>Sign in</title>", "ModelNotFoundError", "Sign in - is the base URL right?"),
+        (b'{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}', "RateLimitError", "slow"),
+        (b'[{"error":{"code":503,"message":"full","status":"UNAVAILABLE"}}]', "OverloadedError", "full"),
+        (b'{"message":"no route"}', "OverloadedError", "no route"),
+        (b'{"candidates":[]}', "BrokenStreamError", "before the finish reason"),
+        (b'[{"candidates":[{"content":{"parts":[{"text":"a"}]}}]},', "BrokenStreamError", "before the finish reason"),
+        (b"[]", "BrokenStreamError", "before the finish reason"),
+        (b"", "BrokenStreamError", "before the finish reason"),
+    ],
+)
+def test_a_document_that_is_no_answer_is_an_error(body, kind, text):
+    decoder = GoogleDecoder(ENDPOINT)
+
+    assert decoder.feed_document(body) == []
+    outcome = outcome_of(decoder)
+    assert outcome[0] == kind
+    assert text in outcome[1]
+
+
+def test_ids_stay_and_missing_ones_are_made_from_the_position():
+    ids = {
+        "calls_without_ids": ["call_1", "call_2"],
+        "thoughts_and_parallel_calls": ["fc1", "fc2"],
+        "one_call_twice": ["fc1", "fc1"],
+        "no_name_and_odd_ids": ["call_1"],
+    }
+    for name, expected in ids.items():
+        reply, _ = decode([STREAMS[name]])
+        assert [call.id for call in reply.tool_calls] == expected
+
+
+def test_the_model_is_named_as_the_provider_reports_it():
+    assert decode([STREAMS["signed_text"]])[0].model == "gemini-3.5-flash"
+
+
+def test_the_delay_that_an_error_asks_for_is_on_it():
+    decoder = GoogleDecoder(ENDPOINT)
+    decoder.feed(SSEDecoder().feed(STREAMS["error_rate_limit_in_a_list"]))
+
+    assert decoder.failure.retry_after == 7
+
+
+def test_tokens_of_an_answer_that_failed_are_known():
+    for name in ("malformed_function_call_after_text", "cut_after_text", "error_internal_after_text"):
+        decoder = GoogleDecoder(ENDPOINT)
+        decoder.feed(SSEDecoder().feed(STREAMS[name]))
+        assert decoder.usage().input_tokens == 9, name
+
+
+@pytest.mark.parametrize(
+    ("name", "finished", "complete"),
+    [
+        ("text", True, False),  # Usage may follow still.
+        ("usage_behind_the_finish", True, True),
+        ("finish_reason_on_every_chunk", True, False),
+        ("blocked_prompt", True, True),
+        ("done_at_the_end", True, True),
+        ("done_without_finish_reason", False, False),
+        ("cut_after_text", False, False),
+        ("error_overloaded_first", False, True),
+        ("malformed_function_call", False, True),
+    ],
+)
+def test_a_stream_is_read_on_until_nothing_can_follow(name, finished, complete):
+    decoder = GoogleDecoder(ENDPOINT)
+    decoder.feed(SSEDecoder().feed(STREAMS[name]))
+
+    assert (decoder.finished, decoder.complete) == (finished, complete)
+
+
+DEEP = 150
+TOO_DEEP = 190
+
+
+@pytest.mark.parametrize("depth", [DEEP, TOO_DEEP, 900, 1_010, 100_000])
+def test_no_depth_crashes_the_decoder(depth):
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    call = b'{"functionCall":{"name":"f","id":"c","args":%b}}' % nested
+    part = b'{"executableCode":%b}' % nested
+    stream = b'data: {"candidates":[{"content":{"parts":[%b,%b]},"finishReason":"STOP"}]}\n\n' % (call, part)
+
+    outcome, _ = decode([stream])
+
+    if depth == DEEP:
+        assert [type(block) for block in outcome.blocks] == [ToolCall, RawBlock]
+        assert outcome.tool_calls[0].args is not None
+    elif isinstance(outcome, Reply):
+        assert all(call.args is None for call in outcome.tool_calls) or depth == TOO_DEEP
+    else:
+        assert outcome[0] == "BrokenStreamError"
+
+
+# What a server may put in any place of its JSON, whatever belongs there.
+WRONG = [None, True, 0, -1, 1.5, 2**70, "", "x", "STOP", "error", "null", "{}", [], {}, [None], ["x"], [[]], {"a": 1}]
+
+
+def spoiled(data, places):
+    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return data
+    for place, value in places:
+        holders = [(document, key) for key in keys_of(document)]
+        for holder, key in holders:
+            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
+        if holders:
+            holder, key = holders[place % len(holders)]
+            holder[key] = copy.deepcopy(WRONG[value])
+    return json.dumps(document).encode()
+
+
+def keys_of(value):
+    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+
+
+PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.lists(PLACES, min_size=1, max_size=9))
+def test_no_wrong_value_crashes_the_decoder(name, places):
+    """Anything in any place of any event: the outcome is a reply or an error of ours."""
+    events = SSEDecoder().feed(STREAMS[name])
+    decoder = GoogleDecoder(ENDPOINT)
+
+    deltas = decoder.feed(
+        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
+    )
+
+    assert all(delta.text for delta in deltas)
+    reply_or_error(decoder)
+
+
+@given(PLACES)
+def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
+    parts = [{"text": "a", "thought": True}, {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "s"}]
+    candidate = {"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}
+    error = {"code": 429, "status": "X", "details": [{"retryDelay": "7s", "reason": "R"}]}
+    document = [{"candidates": [candidate], "usageMetadata": {"promptTokenCount": 1}}, {"error": error}]
+    decoder = GoogleDecoder(ENDPOINT)
+
+    decoder.feed_document(spoiled(json.dumps(document), places))
+
+    reply_or_error(decoder)
+
+
+def reply_or_error(decoder):
+    if decoder.failure is None and decoder.finished:
+        assert isinstance(decoder.reply(), Reply)
+    else:
+        with pytest.raises(ProviderError, match="google, model"):
+            decoder.reply()
