@@ -133,6 +133,12 @@ class Reporter:
     def on_thinking(self, state: State, text: str) -> None:
         """A piece of the reply's reasoning arrived."""
 
+    def on_model_event(self, state: State, event: ModelEvent) -> None:
+        """Something happened on the way to the reply: a retry, a wait, another model.
+
+        Where ``event.data.get("restarted")`` is true, what on_text and on_thinking told of this reply is thrown away.
+        """
+
     def on_reply(self, state: State, reply: Reply) -> None:
         """The whole reply is there."""
 

@@ -78,6 +78,8 @@ async def respond(setup: Setup, state: State, request: Request, reporter: Report
     def emit(event: TextDelta | ThinkingDelta | ModelEvent) -> None:
         if isinstance(event, ModelEvent):
             state.commit(lambda snap, at: ModelEventEntry(snap.length, snap.turn, at, event))
+            if reporter is not None:
+                reporter.on_model_event(state, event)
         elif reporter is not None:
             if isinstance(event, TextDelta):
                 reporter.on_text(state, event.text)

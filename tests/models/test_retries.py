@@ -543,6 +543,26 @@ async def test_what_a_reporter_raises_is_no_reason_to_send_again(kind, autojump_
     assert sockets() == before
 
 
+@pytest.mark.parametrize("cut", [0, 300, 900])
+async def test_a_reporter_that_shows_text_as_it_comes_can_throw_away_what_broke_off(cut, autojump_clock):
+    class Screen(Reporter):
+        shown = ""
+
+        def on_text(self, state, text):
+            self.shown += text
+
+        def on_model_event(self, state, event):
+            assert state.history[-1].content is event
+            if event.data.get("restarted"):
+                self.shown = ""
+
+    screen = Screen()
+    async with ProviderServer([Fault(answer="One two three four", cut_after=cut), "Hello there."]) as server:
+        await Agent(model=model_at(server), reporter=screen).run("Hi")
+
+    assert screen.shown == "Hello there."
+
+
 @pytest.mark.parametrize("fault", [Fault(status=503), Fault(drop=True)])
 async def test_what_emit_raises_for_a_retry_comes_out_as_it_is(fault, autojump_clock):
     mine = RateLimitError("mine")
