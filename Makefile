@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local local-model test crash check format bench bench-peers docs cover mutants dist lock clean
+.PHONY: help demo demo-local demo-team demo-team-local local-model test crash check format bench bench-peers docs cover mutants dist lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -14,6 +14,12 @@ demo: .venv/core.stamp  ## Run an agent on real files, under a minute from nothi
 
 demo-local: .venv/core.stamp  ## The same on the local model (first: make local-model)
 	$(BIN)/python examples/quickstart.py --local
+
+demo-team: .venv/core.stamp  ## A lead with ten subagents at once, over real files
+	$(BIN)/python examples/research_team.py
+
+demo-team-local: .venv/core.stamp  ## The same on the local model: a few minutes
+	$(BIN)/python examples/research_team.py --local
 
 local-model: .venv/core.stamp  ## Build the local model's server into your cache: once, 5 minutes
 	$(BIN)/python scripts/local_model.py build

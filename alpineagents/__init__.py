@@ -2,20 +2,23 @@
 
 from typing import TYPE_CHECKING
 
-from ._contracts import Emit, Model, Reporter, Store, Tool
+from ._contracts import CallKey, Emit, Hints, Model, Progress, Reporter, Store, Tool
 from ._errors import (
     AlpineAgentsError,
     AuthError,
     BadRequestError,
     BrokenStreamError,
+    BudgetError,
     ConflictError,
     ContextTooLongError,
     CorruptStoreError,
     CutOffError,
     IllegalEntryError,
     ModelNotFoundError,
+    NoHumanError,
     OutputError,
     OverloadedError,
+    PermissionWarning,
     ProviderError,
     RateLimitError,
     ResumeWarning,
@@ -25,7 +28,9 @@ from ._errors import (
     ToolError,
     ToolInputError,
     UnreachableError,
+    WaitingForAnswerError,
 )
+from ._human import Human, Question
 from .record import (
     AgentInfo,
     ContextChange,
@@ -76,16 +81,51 @@ from .tools import FunctionTool, tool
 
 if TYPE_CHECKING:
     from .models import Anthropic, Fallback, Google, OpenAI, OpenAICompatible, RateLimit, Timeout, resolve_model
+    from .reporters import Inbox
+    from .run._budget import Budget
+    from .run._events import (
+        EntryAdded,
+        Event,
+        RunEnd,
+        StreamedText,
+        StreamedThinking,
+        ToolEnd,
+        ToolProgress,
+        ToolStart,
+    )
+    from .run._stream import RunStream
     from .stores import FileStore, MemoryStore, PostgresStore, SQLiteStore
+    from .tools import (
+        AllowByDefault,
+        AllowByName,
+        AllowByReadOnly,
+        Allowed,
+        AllowPermission,
+        DecideByHuman,
+        DecidePermission,
+        Denied,
+        DenyByName,
+        DenyPermission,
+        Permission,
+        Verdict,
+    )
 
 __all__ = [
     "Agent",
     "AgentInfo",
+    "AllowByDefault",
+    "AllowByName",
+    "AllowByReadOnly",
+    "AllowPermission",
+    "Allowed",
     "AlpineAgentsError",
     "Anthropic",
     "AuthError",
     "BadRequestError",
     "BrokenStreamError",
+    "Budget",
+    "BudgetError",
+    "CallKey",
     "CompactIfFull",
     "ConflictError",
     "ContextChange",
@@ -93,9 +133,16 @@ __all__ = [
     "ContextTooLongError",
     "CorruptStoreError",
     "CutOffError",
+    "DecideByHuman",
+    "DecidePermission",
+    "Denied",
+    "DenyByName",
+    "DenyPermission",
     "Emit",
     "Entry",
+    "EntryAdded",
     "ErrorEntry",
+    "Event",
     "Exchange",
     "ExchangeEntry",
     "ExtraDataEntry",
@@ -104,8 +151,11 @@ __all__ = [
     "FileStore",
     "FunctionTool",
     "Google",
+    "Hints",
+    "Human",
     "IllegalEntryError",
     "Image",
+    "Inbox",
     "Json",
     "Loop",
     "MemoryStore",
@@ -117,13 +167,18 @@ __all__ = [
     "ModelNotFoundError",
     "ModelReplyEntry",
     "ModelRequestEntry",
+    "NoHumanError",
     "OpenAI",
     "OpenAICompatible",
     "OutputError",
     "OverloadedError",
+    "Permission",
+    "PermissionWarning",
     "PostgresStore",
     "Price",
+    "Progress",
     "ProviderError",
+    "Question",
     "RateLimit",
     "RateLimitError",
     "RawBlock",
@@ -132,7 +187,9 @@ __all__ = [
     "Reporter",
     "Request",
     "ResumeWarning",
+    "RunEnd",
     "RunStartEntry",
+    "RunStream",
     "RunningElsewhereError",
     "SQLiteStore",
     "State",
@@ -148,6 +205,8 @@ __all__ = [
     "StoppedByUntil",
     "Store",
     "StoreError",
+    "StreamedText",
+    "StreamedThinking",
     "TextBlock",
     "TextDelta",
     "ThinkingBlock",
@@ -155,15 +214,20 @@ __all__ = [
     "Timeout",
     "Tool",
     "ToolCall",
+    "ToolEnd",
     "ToolError",
     "ToolInputError",
     "ToolOutcome",
+    "ToolProgress",
     "ToolResultBlock",
     "ToolResultEntry",
     "ToolSpec",
+    "ToolStart",
     "UnknownEntry",
     "UnreachableError",
     "Usage",
+    "Verdict",
+    "WaitingForAnswerError",
     "Watch",
     "compact_if_full",
     "default_loop",
@@ -177,23 +241,46 @@ __all__ = [
 
 
 _LAZY = {
+    "AllowByDefault": "tools",
+    "AllowByName": "tools",
+    "AllowByReadOnly": "tools",
+    "AllowPermission": "tools",
+    "Allowed": "tools",
     "Anthropic": "models",
+    "Budget": "run._budget",
+    "DecideByHuman": "tools",
+    "DecidePermission": "tools",
+    "Denied": "tools",
+    "DenyByName": "tools",
+    "DenyPermission": "tools",
+    "EntryAdded": "run._events",
+    "Event": "run._events",
     "Fallback": "models",
     "FileStore": "stores",
     "Google": "models",
+    "Inbox": "reporters",
     "MemoryStore": "stores",
     "OpenAI": "models",
     "OpenAICompatible": "models",
+    "Permission": "tools",
     "PostgresStore": "stores",
     "RateLimit": "models",
+    "RunEnd": "run._events",
+    "RunStream": "run._stream",
     "SQLiteStore": "stores",
+    "StreamedText": "run._events",
+    "StreamedThinking": "run._events",
     "Timeout": "models",
+    "ToolEnd": "run._events",
+    "ToolProgress": "run._events",
+    "ToolStart": "run._events",
+    "Verdict": "tools",
     "resolve_model": "models",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import models and stores when one is first named: a program that doesn't use them needn't wait for them."""
+    """Import what not every program uses when it is first named: the others needn't wait for it."""
     if name in _LAZY:
         from importlib import import_module
 

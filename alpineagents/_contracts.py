@@ -6,19 +6,25 @@ import builtins
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import EllipsisType
-from typing import Any, Protocol, Self, TypeAlias, final
+from typing import Any, Self, TypeAlias, final
 
-import attrs
 import trio
 
-from ._errors import CorruptStoreError, StateNotFoundError
+from ._errors import CorruptStoreError, StateNotFoundError, StoreError
+from ._tool_contract import CallKey as CallKey
+from ._tool_contract import Hints as Hints
+from ._tool_contract import OfCall as OfCall
+from ._tool_contract import OnProgress as OnProgress
+from ._tool_contract import Progress as Progress
+from ._tool_contract import RecordLate as RecordLate
+from ._tool_contract import Tool as Tool
+from ._tool_contract import ToolContext as ToolContext
 from .record._blocks import ResultBlock, ToolCall
 from .record._codec import decode_history, decode_info, encode_entry, encode_info
 from .record._entries import ModelEvent, StateInfo, ToolOutcome
-from .record._frozen import FrozenDict
 from .record._messages import Price, Reply, Request, TextDelta, ThinkingDelta
 from .record._snapshot import Snapshot
 from .state import Recorder, State, close_after_crash
@@ -34,6 +40,8 @@ class Model(ABC):
     """``provider/model``"""
     context_window: int | None = None
     """Tokens that fit, input and output together; ``None`` where unknown."""
+    max_tokens: int | None = None
+    """Most tokens that a reply has, thinking included; ``None`` where nothing limits it."""
     price: Price | None = None
     """``None`` where unknown."""
     structured_output: bool = False
@@ -52,67 +60,6 @@ class Model(ABC):
     def session(self) -> AbstractAsyncContextManager[None]:
         """Return what a run enters around all its requests, to keep connections open between them."""
         return nullcontext()
-
-
-class RecordLate(Protocol):
-    """Records a result that came after its call was closed."""
-
-    def __call__(
-        self,
-        content: tuple[ResultBlock, ...],
-        outcome: ToolOutcome,
-        error: BaseException | None,
-        full: tuple[ResultBlock, ...] | None = None,
-    ) -> None:
-        """Record what the model is told, how the thread ended, and the whole result where *content* is cut."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class ToolContext:
-    """What a tool call is part of."""
-
-    state: State
-    agent: object
-    call: ToolCall
-    record_late: RecordLate
-    """Records how a thread ended that nobody waits for any more. May be called in that thread, once."""
-
-
-class Tool(ABC):
-    """A tool made from data. For one made from a function see ``@tool``."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
-    """JSON Schema of the arguments, an object."""
-    parallel: bool = True
-    """Whether calls of one reply may run at the same time as others."""
-    abandon_on_cancel: bool = False
-    """Whether a cancelled call may go on in a thread of its own, and record a late result."""
-    timeout: float | None = None
-    """Seconds until a call ends with an error result."""
-    max_result_bytes: int = 64 * 1024
-    """UTF-8 bytes of text that the model gets of a result; longer ones are cut in the middle."""
-
-    def read_args(self, args: FrozenDict) -> Any:
-        """Return *args* as ``run`` takes them.
-
-        Raises:
-            ToolInputError: they are wrong; the message lists every problem, for the model to read.
-        """
-        return args
-
-    @abstractmethod
-    async def run(self, args: Any, state: State) -> object:
-        """Do it and return the result: ``str``, ``None``, ``Image``, ``File``, a list with those, or any JSON value.
-
-        Raises:
-            ToolError: the model shall read this message; the run goes on.
-        """
-
-    async def call(self, args: Any, context: ToolContext) -> object:
-        """Do it, knowing which call it is."""
-        return await self.run(args, context.state)
 
 
 class Reporter:
@@ -145,6 +92,11 @@ class Reporter:
     def on_tool_start(self, state: State, call: ToolCall) -> None:
         """A tool starts."""
 
+    def on_tool_progress(
+        self, state: State, call: ToolCall, done: float, total: float | None, text: str | None
+    ) -> None:
+        """A tool that has a ``Progress`` tells how far it is: *done* of *total* (``None`` = unknown), and with what."""
+
     def on_tool_end(self, state: State, call: ToolCall, result: tuple[ResultBlock, ...], outcome: ToolOutcome) -> None:
         """A call got its result."""
 
@@ -162,6 +114,8 @@ class Store(ABC):
     """After how long a lease runs out that isn't renewed; ``None``: when its holder ends, however that happens."""
     poll_seconds: float = 0.5
     """How often ``watch`` looks, where the store can't be told."""
+    times_closed: int = 0
+    """How often ``aclose`` was called, where that closes something: who watches since before it gets a StoreError."""
 
     @abstractmethod
     async def append(self, state_id: str, first_seq: int, entries: Sequence[bytes], info: bytes) -> None:
@@ -227,6 +181,10 @@ class Store(ABC):
         """Return when it is worth looking whether *state_id* has new entries. Here: after ``poll_seconds``."""
         await trio.sleep(self.poll_seconds)
 
+    def note_closing(self) -> None:
+        """End who watches, with a StoreError: for an ``aclose`` that closes something."""
+        self.times_closed += 1
+
     async def aclose(self) -> None:
         """Close connections, where the store keeps any; what is called after it opens new ones. Checkpoint: yes."""
         await trio.lowlevel.checkpoint()
@@ -243,7 +201,7 @@ class Store(ABC):
 
         Raises (when iterated):
             StateNotFoundError: there is no such State, or not any more.
-            StoreError: the store can't be read.
+            StoreError: the store can't be read, or was closed since.
         """
         if after < 0:
             raise ValueError(f"after must be 0 or more (got {after})")
@@ -270,8 +228,11 @@ class Store(ABC):
         for info in await self.list():
             children.setdefault(info.parent_id, []).append(info.id)
         found = [state_id]
+        known = {state_id}
         for parent in found:  # grows while it is walked
-            found.extend(child for child in children.get(parent, []) if child not in found)
+            new = [child for child in children.get(parent, []) if child not in known]
+            found.extend(new)
+            known.update(new)
         return found[1:]
 
     @trio.lowlevel.enable_ki_protection
@@ -286,8 +247,11 @@ class Store(ABC):
             RunningElsewhereError: somebody else holds the State.
             StoreError: it couldn't be written; nothing is lost.
         """
-        async with state.saving().leased(state.id, self):
-            await self.write(state)
+        try:
+            async with state.saving().leased(state.id, self):
+                await self.write(state)
+        finally:
+            state.wake_waiters()  # also where it failed: a watcher has nothing to wait for then
 
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
@@ -374,16 +338,27 @@ class Store(ABC):
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be 0 or more (got {limit})")
-        found: builtins.list[StateInfo] = []
-        for state_id, raw in await self.infos(limit=limit if parent_id is ... else None, before=before):
-            try:
-                info = decode_info(raw)
-            except ValueError as error:
-                warnings.warn(f"State {state_id} in {self!r} is left out of the list: {error}", stacklevel=2)
-                continue
-            if parent_id is ... or info.parent_id == parent_id:
-                found.append(info)
-        return found[:limit]
+        asked = limit if parent_id is ... else None
+        while True:
+            raws = await self.infos(limit=asked, before=before)
+            found: builtins.list[StateInfo] = []
+            faults: builtins.list[str] = []
+            for state_id, raw in raws:
+                if len(found) == limit:
+                    break
+                try:
+                    info = decode_info(raw)
+                except ValueError as error:
+                    faults.append(f"State {state_id} in {self!r} is left out of the list: {error}")
+                    continue
+                if parent_id is ... or info.parent_id == parent_id:
+                    found.append(info)
+            if asked is None or len(raws) < asked or len(found) == limit:
+                break
+            asked *= 2  # From the same place, not behind the last of these, which may be gone by then.
+        for fault in faults:
+            warnings.warn(fault, stacklevel=2)
+        return found
 
 
 @final
@@ -392,6 +367,7 @@ class StoreWatch(AsyncIterator[bytes]):
 
     def __init__(self, store: Store, state_id: str, after: int) -> None:
         self._store = store
+        self._times_closed = store.times_closed
         self._state_id = state_id
         self._seen = after
         self._there: Sequence[bytes] = ()
@@ -400,6 +376,8 @@ class StoreWatch(AsyncIterator[bytes]):
     async def __anext__(self) -> bytes:
         await trio.lowlevel.checkpoint()
         while self._next >= len(self._there):
+            if self._store.times_closed != self._times_closed:
+                raise StoreError(f"{self._store!r} was closed meanwhile; watch State {self._state_id} anew")
             self._there, self._next = await self._store.read(self._state_id, self._seen), 0
             if not self._there:
                 await self._store.changed(self._state_id)

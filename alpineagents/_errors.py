@@ -8,9 +8,12 @@
      │   ├─ ContextTooLongError  ├─ ModelNotFoundError   ├─ OverloadedError
      │   ├─ RateLimitError       └─ UnreachableError
      ├─ CutOffError              the output limit came before any text or tool call
+     ├─ NoHumanError             there is nobody to ask (also a ValueError)
      ├─ OutputError              no answer of the type that ask() wanted
      ├─ ToolError                raised by a tool: the model reads it, the run goes on
-     │   └─ ToolInputError       the same, for arguments the tool can't use
+     │   ├─ BudgetError          what the run may use is used up
+     │   ├─ ToolInputError       the same, for arguments the tool can't use
+     │   └─ WaitingForAnswerError  a person will answer later
      └─ StoreError
          ├─ ConflictError        somebody else wrote here
          ├─ CorruptStoreError    what is saved can't be read
@@ -21,6 +24,7 @@
      └─ IllegalEntryError        this entry can't follow that history
 
     UserWarning
+     ├─ PermissionWarning        no permission decided about a call, so it was refused
      └─ ResumeWarning            another Agent goes on with a saved State
 
 A mistake of the caller is a TypeError or a ValueError, raised before anything is recorded.
@@ -104,6 +108,10 @@ class CutOffError(AlpineAgentsError):
     """The output limit ended a reply before it held any text or tool call. The reply and its tokens are recorded."""
 
 
+class NoHumanError(AlpineAgentsError, ValueError):
+    """A person has to be asked, and the Agent has none: ``Agent(..., human=...)``."""
+
+
 class OutputError(AlpineAgentsError):
     """The model gave no answer of the wanted type, after all retries."""
 
@@ -112,8 +120,32 @@ class ToolError(AlpineAgentsError):
     """Raise it in a tool to tell the model what failed: ``raise ToolError("no such file: a.txt")``."""
 
 
+class BudgetError(ToolError):
+    """The budget of the run is used up, so no request was sent. The run is set to stop, with ``StoppedByBudget``.
+
+    It comes out of ``think``, ``ask`` and ``compact``. Let it go on: the run ends normally. A tool that asks a model is
+    told so, too, and then its own model is.
+    """
+
+
 class ToolInputError(ToolError):
     """A ToolError about the arguments: the result's outcome is ``input_error``."""
+
+
+@final
+class WaitingForAnswerError(ToolError):
+    """A person was asked, and will answer when the run is over.
+
+    Args:
+        question_id: What the question is answered by.
+    """
+
+    def __init__(self, question_id: str) -> None:
+        super().__init__(f"(waiting for the answer to {question_id})")
+        self.question_id = question_id
+
+    def __reduce__(self) -> tuple[type[WaitingForAnswerError], tuple[str]]:
+        return WaitingForAnswerError, (self.question_id,)
 
 
 class StoreError(AlpineAgentsError):
@@ -138,6 +170,25 @@ class StateNotFoundError(StoreError, LookupError):
 
 class IllegalEntryError(ValueError):
     """This entry can't follow what the history already holds."""
+
+
+@final
+class PermissionWarning(UserWarning):
+    """A tool call was refused because no permission decided about it.
+
+    Attributes:
+        tool: The tool's name.
+    """
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"no permission decided about {tool}, so it was refused; end the list with AllowByDefault(), or name the"
+            f" tool: permissions=[..., AllowByName({tool!r})]"
+        )
+        self.tool = tool
+
+    def __reduce__(self) -> tuple[type[PermissionWarning], tuple[str]]:
+        return PermissionWarning, (self.tool,)
 
 
 @final

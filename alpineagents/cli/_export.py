@@ -25,10 +25,16 @@ from ..record import (
     ToolCall,
     ToolResultBlock,
     ToolResultEntry,
+    freeze,
 )
+from ..record._codec import encode_entry, unknown_parts
+from ..record._json import loads
 from ..state import State, describe
 
 TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
+
+_ABOVE: Final = {"seq", "kind", "turn", "at", "format", "exact"}
+"""Fields of a saved entry that its heading shows, or that say how the others are written."""
 
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}"
@@ -103,6 +109,17 @@ def parts(entry: Entry) -> Iterator[Part]:
             yield Part(entry.content, verbatim=True)
         case _:
             yield Part(describe(entry))
+            yield Part(_json(_saved(entry)), verbatim=True)
+            return
+    if unknown_parts(entry):
+        yield Part("Of a newer version, as it was saved:")
+        yield Part(_json(_saved(entry)), verbatim=True)
+
+
+def _saved(entry: Entry) -> Json:
+    """Return all that is saved of an entry but what stands above it."""
+    fields = loads(encode_entry(entry))
+    return freeze({name: value for name, value in fields.items() if name not in _ABOVE})
 
 
 def _message(message: Message) -> Iterator[Part]:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import trio
 
@@ -22,6 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="alpineagents", description="Look after saved States.")
     _store.add_to(parser.add_subparsers(metavar="COMMAND", required=True))
     args = parser.parse_args(argv)
+    if sys.stdout is None:  # >&-: what is opened next may get its number
+        print("error: standard output is closed; send it to /dev/null instead", file=sys.stderr)
+        return 1
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what this terminal can't show
     try:
         code: int = trio.run(args.command, args)
         sys.stdout.flush()
@@ -30,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except (AlpineAgentsError, ValueError, OSError) as error:
+    except (AlpineAgentsError, ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return code

@@ -5,22 +5,29 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 from .._contracts import Store, info_of
-from .._errors import AlpineAgentsError, StateNotFoundError, StoreError
-from ..record._codec import decode_history, decode_info
-from ..state import State, stop_reason
+from .._errors import AlpineAgentsError, StoreError
+from ..record import StateInfo
+from ..record._codec import decode_history, decode_info, encode_info
+from ..state import State, one_line, stop_reason
 from ..stores import open_store
 from ._export import html, markdown
 
 BATCH: Final = 1_000
 """How many entries are copied at once."""
+
+TRIES: Final = 5
+"""How often ``check`` looks at a State that is written each time."""
+
+STALE: Final = "the list says something else of it than its history; the next save of it sets that right"
+UNLISTED: Final = "it isn't in the list"
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
@@ -29,7 +36,9 @@ def add_to(commands: Any) -> None:
     """Add the subcommands."""
     store = commands.add_parser("store", help="list, show, check, copy and export what a store holds")
     verbs = store.add_subparsers(metavar="COMMAND", required=True)
-    where = "a folder, a SQLite file such as runs.db, or postgresql://host/database"
+    where = (
+        "a folder, a SQLite file such as runs.db, or postgresql://host/database, with ?schema=NAME for another schema"
+    )
 
     listing = _verb(verbs, "list", list_states, "list its States, the newest first")
     listing.add_argument("store", metavar="STORE", help=where)
@@ -65,14 +74,16 @@ def _verb(verbs: Any, name: str, command: Command, what: str) -> argparse.Argume
 async def list_states(args: argparse.Namespace) -> int:
     """``store list``."""
     async with _opened(args.store) as store:
-        with _warnings_shown():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             infos = await (store.list(parent_id=None, limit=args.limit) if args.top else store.list(limit=args.limit))
+    _told([str(warning.message) for warning in caught])
     width = max([len(info.id) for info in infos], default=0)
     for info in infos:
         changed = info.updated_at.strftime("%Y-%m-%d %H:%M") if info.updated_at else "-"
         how = "open" if info.stopped is None else stop_reason(info.stopped)
-        first = " ".join((info.first_message or "").split())
-        print(f"{info.id:{width}}  {changed}  turn {info.turn:<4} {how:24.24}  {first:.60}".rstrip())
+        first = one_line(info.first_message or "")
+        print(f"{info.id:{width}}  {changed}  turn {info.turn:<4} {one_line(how):24.24}  {first:.60}".rstrip())
     return 0
 
 
@@ -87,10 +98,12 @@ async def copy_states(args: argparse.Namespace) -> int:
     """``store copy``."""
     states = entries = failed = 0
     async with _opened(args.source) as source, _opened(args.target, new=True) as target:
-        infos = dict(await source.infos())
+        infos, faults = await _listed(source)
+        if not args.ids:
+            failed = _told(faults)
         for state_id in args.ids or infos:
             try:
-                entries += await _copy(source, target, state_id, infos)
+                entries += await _copy(source, target, state_id, infos.get(state_id))
                 states += 1
             except StoreError as error:
                 failed += 1
@@ -99,47 +112,75 @@ async def copy_states(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-async def _copy(source: Store, target: Store, state_id: str, infos: dict[str, bytes]) -> int:
+async def _copy(source: Store, target: Store, state_id: str, listed: bytes | None) -> int:
     """Return how many entries *target* hasn't had."""
     raws = await source.read(state_id)
-    if (info := infos.get(state_id)) is None:
-        raise StateNotFoundError(
-            f"State {state_id} has no entry in the list of {source!r}, so it can't be copied whole"
-        )
+    info = info_of(state_id, _replayed(state_id, raws).snapshot_now())
+    if listed is None or not _says(listed, info):  # it isn't of this moment: somebody writes
+        listed = encode_info(info)
     there = len(await target.read(state_id)) if await target.has(state_id) else 0
     for start in range(0, len(raws), BATCH):
-        await target.append(state_id, start, raws[start : start + BATCH], info)
+        await target.append(state_id, start, raws[start : start + BATCH], listed)
     return max(0, len(raws) - there)
 
 
 async def check_states(args: argparse.Namespace) -> int:
     """``store check``."""
-    damaged = checked = 0
     async with _opened(args.store) as store:
-        with _warnings_shown() as shown:
-            infos = dict(await store.infos())
-        for state_id in args.ids or infos:
-            checked += 1
-            if fault := await _fault(store, state_id, infos.get(state_id)):
-                damaged += 1
-                print(f"{state_id}: {fault}")
-    damaged += len(shown)
-    print(f"{checked} States checked, {damaged or 'none'} damaged")
+        infos, left_out = await _listed(store)
+        ids = args.ids or list(infos)
+        faults = await _faults(store, ids, infos)
+    for state_id, fault in faults.items():
+        print(f"{state_id}: {fault}")
+    damaged = len(faults) + (0 if args.ids else _told(left_out))
+    print(f"{len(ids)} States checked, {damaged or 'none'} damaged")
     return 1 if damaged else 0
+
+
+async def _faults(store: Store, ids: Sequence[str], infos: dict[str, bytes]) -> dict[str, str]:
+    """Return what is wrong with each State, where something is.
+
+    The list was read before the histories: a State that is written meanwhile differs, and is looked at once more.
+    """
+    faults: dict[str, str] = {}
+    for _ in range(TRIES):
+        suspects = {state_id: await _fault(store, state_id, infos.get(state_id)) for state_id in ids}
+        before, (infos, _left_out) = infos, await _listed(store) if any(suspects.values()) else (infos, [])
+        ids = []
+        for state_id, fault in suspects.items():
+            is_written = infos.get(state_id) != before.get(state_id)
+            if fault is None or (is_written and state_id not in infos):  # whole, or deleted meanwhile
+                continue
+            if is_written and fault in (STALE, UNLISTED):
+                ids = [*ids, state_id]
+            else:
+                faults[state_id] = fault
+        if not ids:
+            break
+    return faults
 
 
 async def _fault(store: Store, state_id: str, info: bytes | None) -> str | None:
     """Return what is wrong with a saved State, or None."""
     try:
         state = await _as_saved(store, state_id)
-        listed = None if info is None else decode_info(info)
     except (AlpineAgentsError, ValueError) as error:
         return str(error)
-    if listed is None:
-        return "it isn't in the list"
-    if listed != info_of(state_id, state.snapshot_now()):
-        return "the list says something else of it than its history; the next save of it sets that right"
-    return None
+    if info is None:
+        return UNLISTED
+    try:
+        decode_info(info)
+    except ValueError as error:
+        return str(error)
+    return None if _says(info, info_of(state_id, state.snapshot_now())) else STALE
+
+
+def _says(raw: bytes, info: StateInfo) -> bool:
+    """Whether a store lists just that."""
+    try:
+        return decode_info(raw) == info
+    except ValueError:
+        return False
 
 
 async def export_state(args: argparse.Namespace) -> int:
@@ -151,6 +192,7 @@ async def export_state(args: argparse.Namespace) -> int:
             state = await _as_saved(store, args.id)
             content = (markdown(state) if args.format == "markdown" else html(state)).encode("utf-8", "replace")
     if args.output is None:
+        sys.stdout.flush()
         sys.stdout.buffer.write(content)
     else:
         await trio.Path(args.output).write_bytes(content)
@@ -159,20 +201,29 @@ async def export_state(args: argparse.Namespace) -> int:
 
 async def _as_saved(store: Store, state_id: str) -> State:
     """Return a State as its history stands: unlike ``store.load``, what is open stays open, since it may be running."""
+    return _replayed(state_id, await store.read(state_id))
+
+
+def _replayed(state_id: str, raws: Sequence[bytes]) -> State:
     try:
-        return State(id=state_id, history=decode_history(await store.read(state_id)))
+        return State(id=state_id, history=decode_history(raws))
     except ValueError as error:
         raise StoreError(f"State {state_id} can't be read: {error}") from error
 
 
-@contextmanager
-def _warnings_shown() -> Iterator[Sequence[warnings.WarningMessage]]:
-    """Print warnings as lines, without where in the code they come from."""
+async def _listed(store: Store) -> tuple[dict[str, bytes], list[str]]:
+    """Return what *store* lists, and what it says of States that it had to leave out."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield caught
-    for warning in caught:
-        print(f"warning: {warning.message}", file=sys.stderr)
+        infos = dict(await store.infos())
+    return infos, [str(warning.message) for warning in caught]
+
+
+def _told(faults: Sequence[str]) -> int:
+    """Print *faults*, without where in the code they come from; return how many there are."""
+    for fault in faults:
+        print(f"warning: {fault}", file=sys.stderr)
+    return len(faults)
 
 
 @asynccontextmanager
@@ -180,7 +231,17 @@ async def _opened(where: str, *, new: bool = False) -> AsyncIterator[Store]:
     """Open a store by its name, and close it."""
     store = open_store(where)
     place = getattr(store, "folder", None) or getattr(store, "path", None)
-    if place is not None and not new and not await trio.Path(place).exists():
-        raise StoreError(f"there is no {place}; name a folder or a file that a store was saved in")
+    if place is not None and not new:
+        await _check_place(trio.Path(place))
     async with store:
         yield store
+
+
+async def _check_place(place: trio.Path) -> None:
+    """Raise StoreError for what no store was saved in: it would look like one that is empty."""
+    if not await place.exists():
+        raise StoreError(f"there is no {place}; name a folder or a file that a store was saved in")
+    if await place.is_dir():
+        names = [found.name for found in await place.iterdir()]
+        if names and not any(".jsonl" in name for name in names):
+            raise StoreError(f"{place} holds other files, and no State; name a folder that a store was saved in")

@@ -137,6 +137,7 @@ class Anthropic(HTTPModel):
         for _ in range(_MOST_PAUSES):
             so_far = attrs.evolve(request, messages=(*request.messages, Message("assistant", reply.blocks)))
             try:
+                emit(ModelEvent("continued", f"{self.name} paused its reply; it is asked to go on"))
                 more = await HTTPModel._exchange(self, so_far, _telling_again(emit, reply.blocks), going_on)
             except BaseException as error:
                 tell_usage(error, reply.usage + usage_of(error))

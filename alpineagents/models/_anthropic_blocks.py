@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, final
+
+import attrs
 
 from ..record._blocks import (
     Block,
@@ -30,19 +32,25 @@ from ._names import sendable_id, sendable_name
 EMPTY_RESULT: Final = "(empty)"
 
 
-class Encoded(NamedTuple):
-    """A message's content blocks as JSON, joined by commas."""
+@final
+@attrs.frozen
+class Encoded:
+    """A message as JSON."""
 
     role: str
     """``user`` or ``assistant``."""
-    content: bytes
-    """All of them, tool results first; empty where there is nothing to send."""
-    results_end: int
-    """Where in *content* the tool results end."""
+    message: bytes
+    """The whole of it, tool results first; empty where there is nothing to send."""
     plain: bytes
-    """*content* without thinking, for requests in which it is off."""
+    """The same without thinking, for requests in which it is off."""
+    results_end: int
+    """Where in its content the tool results end."""
     opens_with_thinking: bool
-    """Whether the first of them is thinking."""
+    """Whether its first block is thinking."""
+
+    def as_sent(self, thinks: bool) -> bytes:
+        """Return the message as a request has it in which thinking is on or off."""
+        return self.message if thinks else self.plain
 
 
 def encode_message(message: Message, provider: str, model: str, *, paused: bool = False) -> Encoded:
@@ -60,19 +68,38 @@ def encode_message(message: Message, provider: str, model: str, *, paused: bool 
             found = _closed(found)
         plain = [block for block in found if not _is_thinking(block)]
         opens = bool(found) and _is_thinking(found[0])
-        content = _joined(found)
-        return Encoded("assistant", content, 0, content if len(plain) == len(found) else _joined(plain), opens)
-    results = _joined([_result(block) for block in message.blocks if type(block) is ToolResultBlock])
-    parts = [_part(block) for block in message.blocks if isinstance(block, TextBlock | Image | File)]
-    content = b",".join([part for part in (results, _joined([part for part in parts if part is not None])) if part])
-    return Encoded("user", content, len(results), content, False)
+        whole = encoded_message("assistant", _joined(found)) if found else b""
+        without = whole if len(plain) == len(found) else encoded_message("assistant", _joined(plain))
+        return Encoded("assistant", whole, without, 0, opens)
+    given = [block for block in message.blocks if type(block) is ToolResultBlock]
+    results = _joined([_result(block) for block in given])
+    parts = [part for block in given if block.is_error for part in _behind(block)]
+    parts += _parts([block for block in message.blocks if isinstance(block, TextBlock | Image | File)])
+    content = b",".join([part for part in (results, _joined(parts)) if part])
+    whole = encoded_message("user", content) if content else b""
+    return Encoded("user", whole, whole, len(results), False)
 
 
-def merged(items: Sequence[Encoded]) -> bytes:
-    """Return the content of several user messages as that of one: the tool results of all, then all else."""
-    results = [item.content[: item.results_end] for item in items]
-    others = [item.content[item.results_end :].removeprefix(b",") for item in items]
-    return b",".join([part for part in (*results, *others) if part])
+def encoded_message(role: str, content: bytes) -> bytes:
+    """Return a message; *content* is its blocks, joined by commas."""
+    return b'{"role":"%b","content":[%b]}' % (role.encode(), content)
+
+
+def merged(items: Sequence[Encoded], thinks: bool) -> bytes:
+    """Return several messages of one role as one: the tool results of all, then all else.
+
+    Args:
+        items: The messages.
+        thinks: Whether thinking is on in the request.
+    """
+    contents = [_content(item.as_sent(thinks)) for item in items]
+    results = [content[: item.results_end] for item, content in zip(items, contents, strict=True)]
+    others = [content[item.results_end :].removeprefix(b",") for item, content in zip(items, contents, strict=True)]
+    return encoded_message(items[0].role, b",".join([part for part in (*results, *others) if part]))
+
+
+def _content(message: bytes) -> bytes:
+    return message[message.index(b"[") + 1 : -2]
 
 
 def _joined(blocks: Iterable[dict[str, Any]]) -> bytes:
@@ -155,10 +182,23 @@ def _base64(block: Image | File) -> dict[str, Any]:
     return {"type": "base64", "media_type": block.media_type, "data": data}
 
 
+def _parts(blocks: Iterable[ResultBlock]) -> list[dict[str, Any]]:
+    return [part for part in map(_part, blocks) if part is not None]
+
+
 def _result(block: ToolResultBlock) -> dict[str, Any]:
-    parts = [part for part in map(_part, block.content) if part is not None]
+    parts = _parts(block.content)
+    if block.is_error:  # The API wants nothing but text then; the rest follows behind all results.
+        parts = [part for part in parts if part["type"] == "text"]
     content = parts or [{"type": "text", "text": EMPTY_RESULT}]
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": sendable_id(block.call_id), "content": content}
     if block.is_error:
         made["is_error"] = True
     return made
+
+
+def _behind(error: ToolResultBlock) -> list[dict[str, Any]]:
+    """What the result of a failed call has besides text."""
+    parts = [part for part in _parts(error.content) if part["type"] != "text"]
+    said = {"type": "text", "text": f"From the result of tool call {sendable_id(error.call_id)}:"}
+    return [said, *parts] if parts else []

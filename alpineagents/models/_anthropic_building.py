@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, final
 
 from ..record._blocks import Block, RawBlock, TextBlock, ThinkingBlock, ToolCall
-from ._json import dumps, loads
+from ._json import dumps, loads, words
 from ._openai_calls import parse_arguments
 
 _OURS: Final = {
@@ -94,7 +94,7 @@ class Building:
     def _call(self, fields: dict[str, Any], cut_off: bool) -> ToolCall:
         text = "".join(self._arguments)
         if not text and fields.get("input"):
-            text = dumps(fields["input"]).decode()  # As servers give it that don't stream arguments.
+            text = words(fields["input"])  # As servers give it that don't stream arguments.
         args = None if cut_off and not text.strip() else parse_arguments(text)
         return ToolCall(_text(fields.get("id")), _text(fields.get("name")), args, None if args is not None else text)
 

@@ -15,10 +15,10 @@ from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
 from ..record._blocks import Block, ToolCall, clean_text
 from ..record._messages import Reply, TextDelta, ThinkingDelta, Usage
 from ._anthropic_building import Building, Origin
-from ._json import loads
+from ._json import loads, loads_exactly, whole, words
 from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
 from ._sse import Event
-from ._wire import MAX_EXCERPT, Complaint, Delta, Endpoint, error_for, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
 
 PAUSED: Final = "pause_turn"
 """The stop reason of a reply that goes on once it is sent back."""
@@ -38,11 +38,12 @@ _QUIET: Final = {
 class MessagesDecoder:
     """Decodes one answer. See ``_wire.Decoder``."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
         self.finished = False
         self.complete = False
         self.failure: ProviderError | None = None
         self._endpoint = endpoint
+        self._redacted = redacted
         self._blocks: list[Building] = []
         self._by_index: dict[int, Building] = {}
         self._model = ""
@@ -57,7 +58,7 @@ class MessagesDecoder:
         deltas: list[Delta] = []
         for name, data in events:
             try:
-                event = orjson.loads(data)
+                event = loads_exactly(data) if b'"tool_use"' in data else orjson.loads(data)
             except ValueError:
                 event = self._sloppy_event(name, data)
             if type(event) is not dict:
@@ -86,7 +87,8 @@ class MessagesDecoder:
             self._flush(deltas)
             self.finished = self.complete = True  # A whole message: that the JSON is whole says that the message is.
         elif is_page(body):
-            self._fail(ModelNotFoundError, f"sent {one_line(complaint_of_body(body).message)} - is the base URL right?")
+            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode()).message
+            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
         elif complaint := complaint_of_json(document):
             self._failed(complaint, document)
         return deltas
@@ -190,7 +192,7 @@ class MessagesDecoder:
         self._take_usage(usage)
         reason = delta.get("stop_reason")
         if reason is not None:
-            self._stop_reason = clean_text(str(reason))
+            self._stop_reason = words(reason)
             self.finished = True
             self.complete = self.complete or isinstance(usage, dict)
 
@@ -201,7 +203,7 @@ class MessagesDecoder:
         except ValueError:
             if name not in ("ping", "error") and data.strip() != b"[DONE]" and not self.finished:
                 self._last = data
-                self._fail(BrokenStreamError, f"sent an event that is no JSON: {one_line(repr(data[:200]))}")
+                self._fail(BrokenStreamError, no_json(data, self._redacted))
             return None
         self._sloppy = True
         return event
@@ -214,17 +216,13 @@ class MessagesDecoder:
             status=None,
             body=self._last.decode(errors="replace"),
             request_id=request_id if isinstance(request_id, str) else None,
+            redacted=self._redacted,
         )
         self.complete = True
 
     def _fail(self, kind: type[ProviderError], what: str) -> None:
         if self.failure is None:
-            self.failure = kind(
-                f"{self._endpoint} {what}",
-                status=200,
-                body=self._last[:MAX_EXCERPT].decode(errors="replace"),
-                provider=self._endpoint.provider,
-            )
+            self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
         self.complete = True
 
     def usage(self) -> Usage | None:
@@ -251,8 +249,6 @@ class MessagesDecoder:
         cut_off = self._stop_reason in _CUT_OFF
         made: list[Block] = []
         for number, block in enumerate(self._blocks, 1):
-            if self._stop_reason == _REFUSED and block.kind == "tool_use":
-                continue  # A filter ended the reply: its calls must not run.
             made += block.blocks(origin, last_and_cut_off=cut_off and number == len(self._blocks))
         calls = [block for block in made if type(block) is ToolCall]
         return made if all(call.id for call in calls) else _with_ids(made)
@@ -271,17 +267,13 @@ def _with_ids(blocks: list[Block]) -> list[Block]:
 
 def usage_of(usage: dict[str, Any]) -> Usage:
     """Return the token counts of a ``usage``, which counts cached input apart; zeros for what it doesn't say."""
-    read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
+    read, written = whole(usage.get("cache_read_input_tokens")), whole(usage.get("cache_creation_input_tokens"))
     details = usage.get("output_tokens_details")
     return Usage(
-        input_tokens=_count(usage.get("input_tokens")) + read + written,
-        output_tokens=_count(usage.get("output_tokens")),
+        input_tokens=whole(usage.get("input_tokens")) + read + written,
+        output_tokens=whole(usage.get("output_tokens")),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        thinking_tokens=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
+        thinking_tokens=whole(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
         requests=1,
     )
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and value > 0 else 0

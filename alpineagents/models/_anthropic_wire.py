@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, final
 
 from .._errors import ProviderError
 from ..record._messages import Message, Request, ToolSpec
-from ._anthropic_blocks import Encoded, encode_message, merged
+from ._anthropic_blocks import Encoded, encode_message, encoded_message, merged
 from ._anthropic_models import Traits
 from ._anthropic_schema import sendable_schema
 from ._anthropic_stream import MessagesDecoder
@@ -23,17 +23,18 @@ from ._json import dumps, dumps_array, dumps_object
 from ._names import sendable_name
 from ._once import OncePerMessage
 from ._openai_complaints import complaint_of_body
-from ._wire import Endpoint, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_for
 
 NOTHING_SAID: Final = "(nothing said yet)"
 """What stands for the person where a conversation begins with a reply, or has nothing that can be sent."""
 GO_ON: Final = "(go on)"
 """What stands for the person behind a reply at the end: newer models refuse to go on with words of their own."""
 _CACHE: Final = {"type": "ephemeral"}
-_MARK: Final = b',"cache_control":' + dumps(_CACHE) + b"}"
-_USER: Final = b'{"role":"user","content":['
-_ASSISTANT: Final = b'{"role":"assistant","content":['
-_END: Final = b"]}"
+_MARK: Final = b',"cache_control":' + dumps(_CACHE)
+_NO_TOOLS: Final = dumps(
+    [{"name": "none", "description": "There is no tool now.", "input_schema": {"type": "object", "properties": {}}}]
+)
+"""What stands for tools where none is shown: without any, the API refuses a conversation that has calls in it."""
 _Group: TypeAlias = list[Encoded]
 """Messages of one role, one behind the other: to the API they are one message."""
 
@@ -54,6 +55,7 @@ class MessagesWire:
         self._may_be_parallel = settings.parallel_tool_calls is not False
         self._cache = settings.cache
         self._can_force = traits.forced_tools
+        self._stands_in = traits.is_claude and "tools" not in self._extra
         self._paused = False
         self._encoded = OncePerMessage(partial(encode_message, provider=endpoint.provider, model=endpoint.model))
 
@@ -63,9 +65,9 @@ class MessagesWire:
         wire._paused = True
         return wire
 
-    def decoder(self) -> MessagesDecoder:
-        """Return a new decoder for one answer."""
-        return MessagesDecoder(self.endpoint)
+    def decoder(self, redacted: Redact = str) -> MessagesDecoder:
+        """Return a new decoder for one answer, whose errors are *redacted*."""
+        return MessagesDecoder(self.endpoint, redacted)
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
@@ -100,6 +102,8 @@ class MessagesWire:
             fields["tools"] = dumps(_tools(request.tools, cache))
             if (sent := self._tool_choice("auto" if demand else choice)) is not None:
                 fields["tool_choice"] = dumps(sent)
+        elif self._stands_in and any(item.results_end for group in groups for item in group):
+            fields["tools"], fields["tool_choice"] = _NO_TOOLS, dumps({"type": "none"})
         if output := self._output(request):
             fields["output_config"] = dumps(output)
         return dumps_object({**fields, **self._extra})
@@ -131,13 +135,13 @@ class MessagesWire:
         groups: list[_Group] = []
         role = ""
         for item in encoded:
-            if not item[1]:  # By number, as names of a NamedTuple cost twice as much: this runs for every message.
+            if not item.message:
                 continue
-            if item[0] == role:
+            if item.role == role:
                 groups[-1].append(item)
             else:
                 groups.append([item])
-                role = item[0]
+                role = item.role
         return groups
 
     def _began_without_thinking(self, groups: list[_Group]) -> bool:
@@ -148,32 +152,26 @@ class MessagesWire:
                 if group is groups[-1] and not self._paused:
                     return False  # A line of the person comes behind it: a new turn.
                 first = group
-            elif not any(item.results_end for item in group):
-                break
+            elif not group[0].results_end and not any(item.results_end for item in group):
+                break  # A line of the person, with which the turn began.
         return first is not None and not first[0].opens_with_thinking
 
     def _messages(self, groups: list[_Group], thinks: bool, cache: bool, demand: bytes | None) -> list[bytes]:
         """All messages. The last two of the person's have a cache mark: the request before this one ended there."""
-        last = len(groups) - 1
+        made = [merged(group, thinks) if len(group) > 1 else group[0].as_sent(thinks) for group in groups]
+        last = len(made) - 1
         person_is_last = bool(groups) and groups[last][0].role == "user"
-        marked = (last if person_is_last else last - 1, last - 2 if person_is_last else last - 3) if cache else ()
-        made: list[bytes] = []
-        for number, group in enumerate(groups):
-            if group[0][0] == "assistant":
-                if not made:
-                    made.append(_user(_text(NOTHING_SAID)))
-                made.append(_ASSISTANT + b",".join([item[1] if thinks else item[3] for item in group]) + _END)
-                continue
-            content = group[0][1] if len(group) == 1 else merged(group)
-            if number in marked:
-                content = content[:-1] + _MARK
-            if demand is not None and number == last:
-                content += b"," + demand
-            made.append(_USER + content + _END)
-        if not made:
-            made.append(_user(demand or _text(NOTHING_SAID)))
-        elif not person_is_last and not self._paused:
-            made.append(_user(demand or _text(GO_ON)))
+        if cache:
+            newest = last if person_is_last else last - 1
+            for number in (newest, newest - 2):
+                if number >= 0:
+                    made[number] = made[number].removesuffix(b"}]}") + _MARK + b"}]}"
+        if person_is_last and demand is not None:
+            made[last] = made[last].removesuffix(b"]}") + b"," + demand + b"]}"
+        elif not person_is_last and not (made and self._paused):
+            made.append(_user(demand or _text(GO_ON if made else NOTHING_SAID)))
+        if groups and groups[0][0].role == "assistant":
+            made.insert(0, _user(_text(NOTHING_SAID)))
         return made
 
 
@@ -188,7 +186,7 @@ def _fixed_fields(endpoint: Endpoint, settings: Settings, thinking: ThinkingPlan
 
 
 def _user(content: bytes) -> bytes:
-    return _USER + content + _END
+    return encoded_message("user", content)
 
 
 def _text(text: str) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from types import TracebackType
-from typing import Self, final
+from typing import Any, Self, final
 
 import httpx
 
@@ -61,8 +61,9 @@ class _Body(httpx.AsyncByteStream):
     httpx's own is an async generator, which stays half read, with a ResourceWarning, when the server hangs up.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, taken: Callable[[], None]) -> None:
         self._data: bytes | None = data
+        self._taken = taken
 
     def __aiter__(self) -> Self:
         return self
@@ -70,19 +71,56 @@ class _Body(httpx.AsyncByteStream):
     async def __anext__(self) -> bytes:
         if self._data is None:
             raise StopAsyncIteration
+        self._taken()
         data, self._data = self._data, None
         return data
 
 
+@final
+class _Handshake:
+    """Closes a connection whose TLS handshake was cancelled: httpcore (1.0) closes one only where it failed.
+
+    It is told of by httpcore, as the ``trace`` extension of a request (httpx documents that).
+    """
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith(".connect_tcp.complete"):
+            self._stream = info["return_value"]
+        elif event.endswith(".start_tls.complete"):
+            self._stream = None
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()  # Closes it even where the wait for that is cancelled.
+
+
 @asynccontextmanager
 async def post(
-    client: httpx.AsyncClient, target: Target, body: bytes, connect: float | None
+    client: httpx.AsyncClient, target: Target, body: bytes, connect: float | None, taken: Callable[[], None]
 ) -> AsyncIterator[httpx.Response]:
-    """Send *body*, and close what is left of the answer when the block ends. *connect*: seconds for connecting."""
+    """Send *body*, and close what is left of the answer when the block ends.
+
+    Args:
+        client: What sends it.
+        target: Where to.
+        body: The request's.
+        connect: Seconds for connecting.
+        taken: Called when *body* goes out: from then on the server may have it.
+    """
     timeout = httpx.Timeout(None, connect=connect)
     request = client.build_request("POST", target.url, content=body, headers=target.headers, timeout=timeout)
-    request.stream = _Body(body)
-    response = await client.send(request, stream=True)
+    request.stream = _Body(body, taken)
+    handshake = _Handshake()
+    if request.url.scheme == "https":
+        request.extensions["trace"] = handshake
+    try:
+        response = await client.send(request, stream=True)
+    except BaseException:
+        await handshake.close()
+        raise
     try:
         yield response
     finally:
@@ -111,7 +149,7 @@ def as_provider_error(
         began: Whether the answer had begun.
         connect: The limit for connecting, in seconds.
     """
-    endpoint, what = target.endpoint, description(error, outer)
+    endpoint, what = target.endpoint, description(error, outer, target)
     if isinstance(error, httpx.ConnectTimeout):
         what = f"none within {connect:g} s (limit: connect)"
     if isinstance(error, _NOT_CONNECTED):
@@ -140,17 +178,18 @@ def _chain(error: BaseException, outer: BaseException | None) -> Iterator[BaseEx
         link = link.__cause__ or link.__context__
 
 
-def description(error: BaseException, outer: BaseException | None) -> str:
+def description(error: BaseException, outer: BaseException | None, target: Target) -> str:
     """Return its text and that of what it began with: "all attempts failed" alone doesn't say why.
 
     Args:
         error: What httpx raised.
         outer: What the caller was handling then, which ends the chain and is none of ours.
+        target: Where the request went; its secrets are taken out.
     """
     *_, first = _chain(error, outer)
     if isinstance(first, BaseExceptionGroup):  # One per address that a name has.
         first = first.exceptions[0]
-    return one_line(": ".join(dict.fromkeys([_text(error), _text(first)])))
+    return one_line(target.redacted(": ".join(dict.fromkeys([_text(error), _text(first)]))))
 
 
 def _text(error: BaseException) -> str:

@@ -21,8 +21,10 @@ class OpenAICompatible(HTTPModel):
     Args:
         name: The model's name at the server.
         base_url: As in OpenAI's own SDK, with ``/v1``. ``None``: ``OPENAI_BASE_URL``, else OpenAI's.
-        api_key: ``None``: ``OPENAI_API_KEY`` when a request is made; ``""``: none is sent. Never shown.
-        provider: The first half of ``name``. ``None``: ``local``, ``openai`` or the server's host.
+        api_key: ``None``: ``OPENAI_API_KEY`` when a request is made, whatever *base_url* is, as OpenAI's own SDK does;
+            ``""``: none is sent. Never shown.
+        provider: The first half of ``name``. ``None``: ``local``, ``openai`` or the server's host. At a host that isn't
+            known, such as a proxy's, ``"openai"``, ``"mistral"`` or ``"deepseek"`` also says whose rules it has.
         context_window: Tokens, input and output together; ``None`` where unknown.
         price: ``None``: nothing for a local server; else as genai-prices knows it, where that is installed.
         max_tokens: Most tokens of a reply; this and the following are left to the server where ``None``.
@@ -35,11 +37,8 @@ class OpenAICompatible(HTTPModel):
             too, since not all servers heed it; ``"tool"`` by a tool that must be called; ``"prompt"`` by words alone.
         extra_body: Fields added to every request, or put in place of its own.
         extra_headers: Headers added to every request; never shown.
-        retries: How often a request that failed, and may pass, is sent again.
-        max_wait: The longest wait before that, in seconds; where the server asks for more, the error is raised at once.
-        timeout: How long a request may take; a number of seconds is ``Timeout(total=...)``.
-        rate_limit: A RateLimit, shared by all models that have the same object.
-        retries: How often a request that failed, and may pass, is sent again.
+        retries: How often a request that failed, and may pass, is sent again. One whose connection the server closed
+            before any answer is sent once more besides.
         max_wait: The longest wait before that, in seconds; where the server asks for more, the error is raised at once.
         timeout: How long a request may take; a number of seconds is ``Timeout(total=...)``, ``None`` the defaults.
         rate_limit: A RateLimit, shared by all models that have the same object.

@@ -26,8 +26,9 @@ class Fallback(Model):
     change over sooner. Each change is a ModelEvent ``fallback``; where its data say ``restarted``, what was emitted of
     the failed answer is thrown away. ``Reply.model`` says which one answered, and ``Reply.usage`` is that of all.
 
-    ``name`` is the first one's, ``context_window`` the smallest that is known, ``price`` None: each model has put its
-    cost into its usage. ``structured_output`` is true where all have it.
+    ``name`` is the first one's, ``context_window`` the smallest that is known, ``max_tokens`` the largest where all
+    have one, ``price`` None: each model has put its cost into its usage. ``structured_output`` is true where all have
+    it.
 
     Args:
         *models: One or more Models, Fallbacks included.
@@ -64,6 +65,8 @@ class Fallback(Model):
         windows = [model.context_window for model in models if model.context_window is not None]
         self.name: str = models[0].name
         self.context_window: int | None = min(windows, default=None)
+        limits = [model.max_tokens for model in models if model.max_tokens is not None]
+        self.max_tokens: int | None = max(limits) if len(limits) == len(models) else None
         self.price: Price | None = None
         self.structured_output: bool = all(model.structured_output for model in models)
 
@@ -104,6 +107,7 @@ class Fallback(Model):
                     raise
                 text, kind = one_line(str(error)), type(error).__name__
             else:
+                reply = attrs.evolve(reply, model=reply.model or model.name)
                 return attrs.evolve(reply, usage=spent + reply.usage) if told else reply
             told.append(f"before that, {model.name} failed: {kind}: {text}")
             following = self.models[position].name

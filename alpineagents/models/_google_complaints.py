@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ._json import loads
+from ._json import loads, words
 from ._openai_complaints import complaint_of_body as complaint_of_any_body
 from ._openai_complaints import complaint_of_json as complaint_of_any_json
 from ._wire import Complaint
@@ -55,11 +55,11 @@ def complaint_of_json(document: Any) -> tuple[Complaint, float | None] | None:
         return None if complaint is None else (complaint, None)
     details = error.get("details")
     details = [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
-    reasons = [str(detail["reason"]) for detail in details if detail.get("reason")]
+    reasons = [words(detail["reason"]) for detail in details if detail.get("reason")]
     code = error.get("code")
     status = code if isinstance(code, int) and 400 <= code <= 599 else _STATUSES.get(error["status"])
     complaint = Complaint(
-        message=str(error.get("message") or error["status"]),
+        message=words(error.get("message") or error["status"]),
         words=" ".join([error["status"], *reasons]),
         status=status,
     )

@@ -7,6 +7,7 @@ understanding (v1beta, 2026).
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, final
 
@@ -55,15 +56,11 @@ class Result:
 
     call_id: str
     before_name: bytes
-    """The JSON of its part, up to the name."""
+    """Its part as JSON, up to the name."""
     behind_name: bytes
-    """The rest of it."""
-    attachments: list[bytes]
+    """The rest of that."""
+    attachments: tuple[bytes, ...]
     """What it can't hold: parts of a content behind all results."""
-
-    def part(self, name: bytes) -> bytes:
-        """Return the part. *name* is JSON."""
-        return self.before_name + name + self.behind_name
 
 
 @final
@@ -72,26 +69,34 @@ class Encoded:
     """A message's parts, as the order of a request needs them."""
 
     role: ContentRole
-    results: list[Result]
+    results: tuple[Result, ...]
     parts: bytes
     """Joined by commas; empty where there are none."""
-    calls: list[tuple[str, bytes]]
+    calls: tuple[tuple[str, bytes], ...]
     """Id and name, as JSON, of each call in *parts*."""
+
+
+_LATE_LETTER = re.compile(r"_*[0-9-]")
 
 
 def function_name(name: str) -> str:
     """Return a tool's name as Gemini takes it: it begins with a letter or ``_``, and has at most 64 characters."""
     sendable = sendable_name(name)
-    return sendable if sendable[0].isalpha() or sendable[0] == "_" else f"_{sendable}"[:64]
+    return f"_{sendable}"[:64] if _LATE_LETTER.match(sendable) else sendable
+
+
+def own_name(name: str) -> str:
+    """Return the tool's name that ``function_name`` made *name* of."""
+    return name[1:] if name.startswith("_") and _LATE_LETTER.match(name) else name
 
 
 def encode_message(message: Message, to: Recipient) -> Encoded:
     """Return *message* as *to* takes it."""
-    results = [_result(block, to) for block in message.blocks if type(block) is ToolResultBlock]
+    results = tuple([_result(block, to) for block in message.blocks if type(block) is ToolResultBlock])
     if message.role != "assistant":
         parts = [_part(block) for block in message.blocks if isinstance(block, TextBlock | Image | File)]
-        return Encoded("user", results, _joined([part for part in parts if part]), [])
-    calls = [(call.id, dumps(function_name(call.name))) for call in message.tool_calls]
+        return Encoded("user", results, _joined([part for part in parts if part]), ())
+    calls = tuple([(call.id, dumps(function_name(call.name))) for call in message.tool_calls])
     return Encoded("model", results, _joined(_model_parts(message.blocks, to)), calls)
 
 
@@ -183,7 +188,9 @@ def _result(result: ToolResultBlock, to: Recipient) -> Result:
     text = "\n".join([text for text in texts if text and not text.isspace()]) or EMPTY_RESULT
     before = b'{"functionResponse":{"id":%b,"name":' % dumps(result.call_id)
     response = b',"response":' + dumps({"error" if result.is_error else "result": text})
-    if media and not to.older:
-        return Result(result.call_id, before, response + b',"parts":' + dumps(media) + b"}}", [])
+    if not media:
+        return Result(result.call_id, before, response + b"}}", ())
+    if not to.older:
+        return Result(result.call_id, before, response + b',"parts":' + dumps(media) + b"}}", ())
     said = {"text": f"From the result of tool call {result.call_id}:"}
-    return Result(result.call_id, before, response + b"}}", [dumps(part) for part in (said, *media)] if media else [])
+    return Result(result.call_id, before, response + b"}}", tuple([dumps(part) for part in (said, *media)]))

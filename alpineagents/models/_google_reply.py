@@ -11,6 +11,7 @@ from typing import Any, final
 
 from ..record._blocks import Block, TextBlock, ThinkingBlock, ToolCall, clean_text
 from ..record._messages import TextDelta, ThinkingDelta
+from ._google_message import own_name
 from ._google_signatures import SIGNATURE, part_block, signature_block
 from ._json import dumps, loads
 from ._openai_calls import parse_arguments
@@ -94,18 +95,23 @@ class ReplyParts:
         return ThinkingBlock(text, signature, self._provider, {"model": self._model})
 
     def _call(self, call: dict[str, Any], signature: str | None) -> None:
-        given, name = call.get("id"), call.get("name")
+        given, name = call.get("id"), own_name(_str(call.get("name")))
         raw = call if call.keys() & _UNFINISHED else call.get("args")
         text = _text_of(raw)
         args = None if raw is call or text is None else parse_arguments(text)
         self._calls += 1
         call_id = given if isinstance(given, str) and given else f"call_{self._calls}"
-        made = ToolCall(call_id, name if isinstance(name, str) else "", args, None if args is not None else text or "")
+        made = ToolCall(call_id, name, args, None if args is not None else text or "")
         if given and made in self._blocks:
             return  # The same call once more.
         self._blocks.append(made)
         if signature is not None:
             self._blocks.append(signature_block(self._provider, self._model, signature, "call"))
+
+    @property
+    def say_something(self) -> bool:
+        """Whether anything but nothing has come."""
+        return bool(self._blocks or self._pieces)
 
     @property
     def has_calls(self) -> bool:
@@ -134,9 +140,18 @@ class ReplyParts:
         return [*self._blocks, TextBlock(text) if self._kind is TextDelta else self._thinking(text, None)]
 
 
+def says_something(part: object) -> bool:
+    """Whether *part* is more than a signature for what came before."""
+    return isinstance(part, dict) and (bool(part.get("text")) or not part.keys() <= _NO_DATA | {"text"})
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _text_of(raw: object) -> str | None:
     """Arguments as text; None for what is nested too deep to be written."""
     text = None
-    with suppress(RecursionError):
+    with suppress(ValueError):
         text = raw if isinstance(raw, str) else "" if raw is None else dumps(raw).decode()
     return text

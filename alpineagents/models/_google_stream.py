@@ -1,7 +1,8 @@
 """Decodes the answers of Gemini's ``streamGenerateContent``: event streams, and JSON where ``alt=sse`` got lost.
 
 Source: Google's API reference, GenerateContentResponse (v1beta, 2026). A reply is complete when its candidate gave a
-finish reason, or the prompt was blocked; there is no other end mark.
+finish reason, and nothing of it came behind that, or when the prompt was blocked; there is no other end mark. Some
+models put ``STOP`` on every chunk, or on empty ones before all content.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any, final
 import orjson
 
 from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from ..record._blocks import clean_text
 from ..record._messages import Reply, Usage
 from ._google_complaints import complaint_of_body, complaint_of_json
-from ._google_reply import ReplyParts
-from ._json import loads
+from ._google_reply import ReplyParts, says_something
+from ._json import loads, loads_exactly, whole, words
 from ._openai_complaints import is_page
 from ._sse import Event
-from ._wire import MAX_EXCERPT, Complaint, Delta, Endpoint, error_for, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
 
 _REFUSED = frozenset(
     (
@@ -40,14 +42,17 @@ _NOT_BLOCKED = frozenset(("", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPEC
 class GoogleDecoder:
     """Decodes one answer. See ``_wire.Decoder``."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
         self.finished = False
         self.complete = False
         self.failure: ProviderError | None = None
         self._endpoint = endpoint
+        self._redacted = redacted
         self._parts = ReplyParts(endpoint.provider, endpoint.model)
         self._model = ""
         self._stop_reason: str | None = None
+        self._marked = False  # A finish reason came, and no content behind it.
+        self._doubted = False  # Content came behind a finish reason: the next one needn't be the last either.
         self._refusal = False
         self._usage: dict[str, Any] = {}
         self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
@@ -58,7 +63,7 @@ class GoogleDecoder:
         deltas: list[Delta] = []
         for name, data in events:
             try:
-                chunk = orjson.loads(data)
+                chunk = loads_exactly(data) if b'"functionCall"' in data else orjson.loads(data)
             except ValueError:
                 chunk = self._sloppy_chunk(name, data)
             if name == "error":
@@ -76,10 +81,11 @@ class GoogleDecoder:
             document = None
         self._sloppy = True
         if is_page(body):
-            said = complaint_of_body(body)[0].message
+            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode())[0].message
             self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
         elif _is_answer(document):
             self._take_all(document, body, deltas)
+            self.finished = self._marked
         elif found := complaint_of_json(document):
             self._failed(*found)
         return deltas
@@ -99,9 +105,10 @@ class GoogleDecoder:
                 return
         if type(usage := chunk.get("usageMetadata")) is dict and usage:
             self._usage = usage  # The last one counts: each has the sums so far.
-            self.complete = self.complete or (self.finished and not chunk.get("candidates"))
+            if self._marked and not chunk.get("candidates"):
+                self.finished = self.complete = True
         if not self._model and isinstance(model := chunk.get("modelVersion"), str):
-            self._model = model
+            self._model = clean_text(model)
         if type(candidates := chunk.get("candidates")) is list:
             for candidate in candidates:
                 if type(candidate) is dict and not candidate.get("index"):
@@ -112,17 +119,20 @@ class GoogleDecoder:
     def _candidate(self, candidate: dict[str, Any], deltas: list[Delta]) -> None:
         content = candidate.get("content")
         if type(content) is dict and type(parts := content.get("parts")) is list:
+            if self._marked and any(map(says_something, parts)):
+                self._marked = self.finished = self.complete = False
+                self._doubted = True
             for part in parts:
                 if type(part) is dict:
                     self._parts.take(part, deltas, sloppy=self._sloppy)
         reason = candidate.get("finishReason")
-        if reason is None or str(reason) in _NOT_FINISHED:
+        if reason is None or (reason := words(reason)) in _NOT_FINISHED:
             return
         self._parts.flush(deltas)
-        self._finish(str(reason), str(candidate.get("finishMessage") or ""))
+        self._finish(reason, words(candidate.get("finishMessage") or ""))
 
     def _finish(self, reason: str, message: str) -> None:
-        why = f"finishReason {reason!r}" + (f": {one_line(message)}" if message else "")
+        why = f"finishReason {reason!r}" + (f": {one_line(self._redacted(message))}" if message else "")
         if reason in _GARBLED or (reason == _UNEXPECTED_CALL and not self._parts.has_calls):
             self._fail(BrokenStreamError, f"gave up its own answer ({why})")
         elif reason in _OUR_FAULT:
@@ -130,14 +140,15 @@ class GoogleDecoder:
         else:
             self._stop_reason = reason
             self._refusal = self._refusal or reason in _REFUSED
-            self.finished = True
+            self._marked = True
+            self.finished = not self._doubted and (reason != "STOP" or self._parts.say_something)
 
     def _prompt_feedback(self, feedback: dict[str, Any]) -> None:
         """A reason why the prompt was blocked: then nothing else comes."""
         reason = feedback.get("blockReason")
         if isinstance(reason, str) and reason not in _NOT_BLOCKED:
-            self._stop_reason = reason
-            self._refusal = self.finished = self.complete = True
+            self._stop_reason = words(reason)
+            self._refusal = self._marked = self.finished = self.complete = True
 
     def _sloppy_chunk(self, name: str, data: bytes) -> object:
         """What orjson refused: surrogates and control characters, or no JSON at all."""
@@ -146,26 +157,28 @@ class GoogleDecoder:
             chunk = loads(data)
         except ValueError:
             if text == b"[DONE]":  # Some gateways add it.
-                self.complete = self.complete or self.finished
+                self.complete = self.complete or self._marked
+                self.finished = self._marked
             elif text and name in ("", "message") and not self.finished and self.failure is None:
                 self._last = data
-                self._fail(BrokenStreamError, f"sent an event that is no JSON: {one_line(repr(data[:200]))}")
+                self._fail(BrokenStreamError, no_json(data, self._redacted))
             return None
         self._sloppy = True
         return chunk
 
     def _failed(self, complaint: Complaint, retry_after: float | None) -> None:
-        body = self._last.decode(errors="replace")
-        self.failure = error_for(self._endpoint, complaint, status=None, body=body, retry_after=retry_after)
+        self.failure = error_for(
+            self._endpoint,
+            complaint,
+            status=None,
+            body=self._last.decode(errors="replace"),
+            retry_after=retry_after,
+            redacted=self._redacted,
+        )
         self.complete = True
 
     def _fail(self, kind: type[ProviderError], what: str) -> None:
-        self.failure = kind(
-            f"{self._endpoint} {what}",
-            status=200,
-            body=self._last[:MAX_EXCERPT].decode(errors="replace"),
-            provider=self._endpoint.provider,
-        )
+        self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
         self.complete = True
 
     def usage(self) -> Usage | None:
@@ -174,7 +187,7 @@ class GoogleDecoder:
 
     def reply(self) -> Reply:
         """Return the reply; see ``_wire.Decoder``."""
-        if self.failure is None and not self.finished:
+        if self.failure is None and not (self.finished or self._marked):
             self._fail(BrokenStreamError, "ended its answer before the finish reason: nothing of it is used")
         if self.failure is not None:
             raise self.failure
@@ -193,12 +206,12 @@ def usage_of(usage: dict[str, Any]) -> Usage:
 
     Unlike OpenAI's, ``candidatesTokenCount`` is without the thoughts.
     """
-    input_tokens = _count(usage.get("promptTokenCount")) + _count(usage.get("toolUsePromptTokenCount"))
-    thinking = _count(usage.get("thoughtsTokenCount"))
+    input_tokens = whole(usage.get("promptTokenCount")) + whole(usage.get("toolUsePromptTokenCount"))
+    thinking = whole(usage.get("thoughtsTokenCount"))
     return Usage(
         input_tokens=input_tokens,
-        output_tokens=_count(usage.get("candidatesTokenCount")) + thinking,
-        cache_read_tokens=min(_count(usage.get("cachedContentTokenCount")), input_tokens),
+        output_tokens=whole(usage.get("candidatesTokenCount")) + thinking,
+        cache_read_tokens=min(whole(usage.get("cachedContentTokenCount")), input_tokens),
         thinking_tokens=thinking,
         requests=1,
     )
@@ -219,7 +232,3 @@ def _is_answer(document: object) -> bool:
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and value > 0 else 0

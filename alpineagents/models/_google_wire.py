@@ -18,10 +18,10 @@ from ._google_message import ContentRole, Encoded, Recipient, Result, encode_mes
 from ._google_schema import sendable_schema
 from ._google_settings import generation_config, is_before_gemini_3
 from ._google_stream import GoogleDecoder
-from ._json import dumps, dumps_array, dumps_object
+from ._json import dumps, dumps_object
 from ._once import OncePerMessage
 from ._openai_chat import NOTHING_SAID
-from ._wire import Endpoint, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_for
 
 
 @final
@@ -43,9 +43,9 @@ class GoogleWire:
         self._encoded = OncePerMessage(partial(encode_message, to=recipient))
         self._tools: tuple[tuple[ToolSpec, ...], bytes] = ((), b"")  # Those of the last request, which hardly change.
 
-    def decoder(self) -> GoogleDecoder:
-        """Return a new decoder for one answer."""
-        return GoogleDecoder(self.endpoint)
+    def decoder(self, redacted: Redact = str) -> GoogleDecoder:
+        """Return a new decoder for one answer, whose errors are *redacted*."""
+        return GoogleDecoder(self.endpoint, redacted)
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
@@ -61,7 +61,7 @@ class GoogleWire:
 
     def encode(self, request: Request) -> bytes:
         """Return the request's JSON."""
-        fields = {"contents": dumps_array(self._contents(request))}
+        fields = {"contents": _Contents().array(self._encoded.of(request.messages))}
         if request.system and not request.system.isspace():
             fields["systemInstruction"] = dumps({"parts": [{"text": request.system}]})
         # Models before Gemini 3 refuse tools together with a schema for the answer. Where no tool may be called
@@ -82,12 +82,6 @@ class GoogleWire:
         if self._tools[0] is not tools:
             self._tools = tools, dumps([{"functionDeclarations": [_declaration(tool) for tool in tools]}])
         return self._tools[1]
-
-    def _contents(self, request: Request) -> list[bytes]:
-        contents = _Contents()
-        for encoded in self._encoded.of(request.messages):
-            contents.add(encoded)
-        return contents.all()
 
 
 def _declaration(tool: ToolSpec) -> dict[str, Any]:
@@ -117,69 +111,55 @@ class _Contents:
     """
 
     def __init__(self) -> None:
-        self._done: list[bytes] = []
-        self._role: ContentRole = "user"  # Of the content that is still open.
-        self._parts: list[bytes] = []
+        self._pieces: list[bytes] = []  # Of the JSON, joined once in the end: nothing is copied before.
+        self._role: ContentRole | None = None  # Of the content that may go on.
         self._calls: list[tuple[str, bytes]] = []
         self._results: list[Result] = []
 
-    def add(self, message: Encoded) -> None:
-        if message.results:
-            self._results += message.results
-        if message.parts:
-            if self._results:
-                self._answer()
-            self._extend(message.role, message.parts)
-            self._calls += message.calls
-
-    def all(self) -> list[bytes]:
-        """Return the contents."""
+    def array(self, messages: list[Encoded]) -> bytes:
+        """Return the contents as a JSON array."""
+        for message in messages:
+            if message.results:
+                self._results += message.results
+            if message.parts:
+                if self._results:
+                    self._answer()
+                self._extend(message.role, message.parts)
+                self._calls += message.calls
         self._answer()
-        if not self._done and not self._parts:
+        if not self._pieces:
             self._extend("user", _NOTHING_SAID)
-        self._close()
-        return self._done
+        self._pieces[0] = self._pieces[0].removeprefix(_END + b",")
+        return b"".join([b"[", *self._pieces, _END, b"]"])
 
     def _answer(self) -> None:
         """Put the results that have come behind the calls that they answer."""
-        parts: list[bytes] = []
         attachments: list[bytes] = []
+        opening, results = _NEXT["user"], self._results
         for call_id, name in self._calls:
-            if (result := _pop(self._results, call_id)) is not None:
-                parts.append(result.part(name))
-                attachments += result.attachments
+            for result in results:
+                if result.call_id == call_id:
+                    results.remove(result)
+                    self._pieces += (opening, result.before_name, name, result.behind_name)
+                    self._role = None
+                    opening = b","
+                    attachments += result.attachments
+                    break
         self._calls, self._results = [], []
-        if parts:
-            self._close()
-            self._done.append(_content("user", parts))
         if attachments:
             self._extend("user", b",".join(attachments))
 
     def _extend(self, role: ContentRole, parts: bytes) -> None:
-        if role != self._role:
-            self._close()
-            if not self._done:  # The model speaks first.
-                self._done.append(_content("user", [_NOTHING_SAID]))
-            self._role = role
-        self._parts.append(parts)
-
-    def _close(self) -> None:
-        if self._parts:
-            self._done.append(_content(self._role, self._parts))
-            self._parts = []
+        if role == self._role:
+            self._pieces += (b",", parts)
+            return
+        if role == "model" and not self._pieces:
+            self._extend("user", _NOTHING_SAID)
+        self._pieces += (_NEXT[role], parts)
+        self._role = role
 
 
 _NOTHING_SAID = dumps({"text": NOTHING_SAID})
-_BEGINNING = {"user": b'{"role":"user","parts":[', "model": b'{"role":"model","parts":['}
-
-
-def _content(role: ContentRole, parts: list[bytes]) -> bytes:
-    return b"".join([_BEGINNING[role], b",".join(parts), b"]}"])
-
-
-def _pop(results: list[Result], call_id: str) -> Result | None:
-    """Take the result of a call out of *results*."""
-    for place, result in enumerate(results):
-        if result.call_id == call_id:
-            return results.pop(place)
-    return None
+_END = b"]}"
+_NEXT = {role: b'%b,{"role":"%b","parts":[' % (_END, role.encode()) for role in ("user", "model")}
+"""Ends a content and begins the next."""

@@ -174,6 +174,6 @@ def _retry_event(text: str, sent: int, error: str, wait: float, restarted: bool)
 def _settle(turn: Turn, usage: Usage, order: Order, *, answered: bool) -> None:
     """Tell a RateLimit what a request did cost: nothing for an error answer; the estimate stays where nobody knows."""
     # Anthropic doesn't count what it reads from its cache (its page on rate limits, December 2026); the others do.
-    cached = usage.cache_read_tokens if order.target.endpoint.provider == "anthropic" else 0
+    cached = usage.cache_read_tokens if order.target.endpoint.house == "anthropic" else 0
     if answered or usage.input_tokens or usage.output_tokens:
         turn.used(usage.input_tokens - cached, usage.output_tokens)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from .._contracts import Emit, Model
+from ..record._blocks import Block, ToolCall
 from ..record._frozen import FrozenDict
 from ..record._messages import Price, Reply, Request, Usage
 from . import _settings as check
@@ -59,17 +60,17 @@ class HTTPModel(Model):
     base_url: str = attrs.field(default="", converter=attrs.Converter(_checked_url, takes_self=True))  # type: ignore[misc,call-overload]  # attrs' own types know no None
     api_key: str | None = attrs.field(default=None, converter=check.api_key, repr=False)
     provider: str = attrs.field(default="", converter=check.text)
-    context_window: int | None = attrs.field(default=None, validator=check.at_least(1))
-    price: Price | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=check.at_least(1))
+    context_window: int | None = attrs.field(default=None, validator=check.whole(1))
+    price: Price | None = attrs.field(default=None, validator=check.of_type(Price))
+    max_tokens: int | None = attrs.field(default=None, validator=check.whole(1))
     temperature: float | None = attrs.field(default=None, validator=check.at_least(0))
-    thinking: bool | int | None = None
-    effort: str | None = None
+    thinking: bool | int | None = attrs.field(default=None, validator=check.of_type(bool, int))
+    effort: str | None = attrs.field(default=None, validator=check.of_type(str))
     stop: tuple[str, ...] | None = attrs.field(default=None, converter=check.stop)
-    seed: int | None = None
-    parallel_tool_calls: bool | None = None
+    seed: int | None = attrs.field(default=None, validator=check.of_type(int))
+    parallel_tool_calls: bool | None = attrs.field(default=None, validator=check.of_type(bool))
     structured: Structured = attrs.field(default="native", validator=check.one_of("native", "tool", "prompt"))
-    cache: bool = True
+    cache: bool = attrs.field(default=True, validator=check.of_type(bool))
     extra_body: FrozenDict | None = attrs.field(default=None, converter=check.extra_body)
     extra_headers: Mapping[str, str] = attrs.field(default=None, converter=check.headers, repr=False)
     retries: int = 4
@@ -158,7 +159,8 @@ class HTTPModel(Model):
         except BaseException as error:
             tell_usage(error, self._priced_as_failed(usage_of(error)))
             raise
-        reply = attrs.evolve(reply, usage=self._priced(reply.usage))
+        name = reply.model or self.model  # Some servers name none.
+        reply = attrs.evolve(reply, usage=self._priced(reply.usage), blocks=_kept(reply), model=name)
         return reply if request.returns is None else as_answer(reply, how)
 
     async def _exchange(self, request: Request, emit: Emit, wire: Wire) -> Reply:
@@ -199,13 +201,20 @@ class HTTPModel(Model):
         return check.api_key(next((value for value in found if value), None)) or ""
 
     def _priced_as_failed(self, usage: Usage) -> Usage:
-        """*usage* of attempts that failed, with its cost: nothing where the provider told of no tokens."""
-        return self._priced(usage) if usage.input_tokens or usage.output_tokens else usage
+        """*usage* of attempts that failed, with its cost: nothing where there was no answer that could cost any."""
+        told = usage.input_tokens or usage.output_tokens or usage.cost is None
+        return self._priced(usage) if told else usage
 
     def _priced(self, usage: Usage) -> Usage:
-        """*usage* with its cost; None where the price isn't known, or the tokens aren't."""
-        counted = usage.input_tokens or usage.output_tokens or self.price == _FREE
-        return attrs.evolve(usage, cost=self.price.cost(usage) if self.price is not None and counted else None)
+        """*usage* with its cost; None where the price isn't known, or the tokens of any attempt aren't."""
+        counted = usage.cost is not None and (usage.input_tokens or usage.output_tokens)
+        known = self.price is not None and (counted or self.price == _FREE)
+        return attrs.evolve(usage, cost=self.price.cost(usage) if self.price is not None and known else None)
+
+
+def _kept(reply: Reply) -> tuple[Block, ...]:
+    """Its blocks, in any format without the calls where it is a refusal: behind a filter's cut, they must not run."""
+    return tuple([block for block in reply.blocks if type(block) is not ToolCall]) if reply.refusal else reply.blocks
 
 
 _set = object.__setattr__  # As attrs itself does it in a frozen class: for fields that depend on others.

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar, final
 
 from ..record._messages import Message
 
 T = TypeVar("T")
-
-
-class _Made(NamedTuple, Generic[T]):
-    of: weakref.ref[Message]
-    made: T
 
 
 @final
@@ -25,7 +20,7 @@ class OncePerMessage(Generic[T]):
 
     def __init__(self, make: Callable[[Message], T]) -> None:
         self._make = make
-        self._known: dict[int, _Made[T]] = {}
+        self._known: dict[int, tuple[weakref.ref[Message], T]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -39,8 +34,13 @@ class OncePerMessage(Generic[T]):
             found.append(kept[1] if kept is not None and kept[0]() is message else self._made(message))
         return found
 
-    def _made(self, message: Message) -> T:
+    def make_anew(self, messages: Sequence[Message], make: Callable[[Message], T]) -> bool:
+        """Put what *make* returns for each of *messages* in place of what it became; return whether any differs."""
+        before = self.of(messages)
+        return before != [self._made(message, make) for message in messages]
+
+    def _made(self, message: Message, make: Callable[[Message], T] | None = None) -> T:
         key, forget = id(message), self._known.pop
-        made = self._make(message)
-        self._known[key] = _Made(weakref.ref(message, lambda _: forget(key, None)), made)
+        made = (make or self._make)(message)
+        self._known[key] = weakref.ref(message, lambda _: forget(key, None)), made
         return made

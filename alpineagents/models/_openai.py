@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 from urllib.parse import urlsplit
 
 import attrs
 
+from .._contracts import Emit
+from .._errors import BadRequestError
+from ..record._entries import ModelEvent
+from ..record._messages import Reply, Request
 from . import _settings as check
 from ._http_model import HTTPModel
 from ._responses_wire import ResponsesWire
+from ._retry import tell_usage, usage_of
 from ._wire import Endpoint, Settings, Wire
+
+_UNREADABLE: Final = "invalid_encrypted_content"
+"""OpenAI's code for thoughts that were encrypted for another organization, or project."""
 
 
 @final
@@ -24,7 +32,8 @@ class OpenAI(HTTPModel):
     Args:
         name: The model's name, such as ``"gpt-5"``.
         base_url: As in OpenAI's own SDK, with ``/v1``. ``None``: ``OPENAI_BASE_URL``, else OpenAI's.
-        api_key: ``None``: ``OPENAI_API_KEY`` when a request is made; ``""``: none is sent. Never shown.
+        api_key: ``None``: ``OPENAI_API_KEY`` when a request is made, whatever *base_url* is, as OpenAI's own SDK does;
+            ``""``: none is sent. Never shown.
         provider: The first half of ``name``. ``None``: ``openai``, ``local`` or the server's host.
         context_window: Tokens, input and output together; ``None`` where unknown.
         price: ``None``: nothing for a local server; else as genai-prices knows it, where that is installed.
@@ -68,6 +77,26 @@ class OpenAI(HTTPModel):
     def _new_wire(self, endpoint: Endpoint, settings: Settings) -> Wire:
         _check(settings)
         return ResponsesWire(endpoint, settings)
+
+    async def _exchange(self, request: Request, emit: Emit, wire: Wire) -> Reply:
+        """Send *request*; once more, without thoughts, where they turn out to be another organization's."""
+        try:
+            return await HTTPModel._exchange(self, request, emit, wire)
+        except BadRequestError as error:
+            if _UNREADABLE not in (error.body or "") or not isinstance(wire, ResponsesWire):
+                raise
+            if not wire.leave_out_thoughts(request.messages):
+                raise
+            spent = usage_of(error)
+        text = f"{wire.endpoint} can't read thoughts that another organization was given; sent again without them"
+        data = {"attempt": spent.requests + 1, "error": "BadRequestError", "wait": 0.0, "restarted": False}
+        try:
+            emit(ModelEvent("retry", text, data))
+            reply = await HTTPModel._exchange(self, request, emit, wire)
+        except BaseException as error:
+            tell_usage(error, spent + usage_of(error))
+            raise
+        return attrs.evolve(reply, usage=spent + reply.usage)
 
     def _key_headers(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}

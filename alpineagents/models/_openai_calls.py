@@ -12,7 +12,7 @@ from typing import Any, final
 
 from ..record._blocks import RawBlock, ToolCall, clean_text
 from ..record._frozen import FrozenDict, freeze_dict
-from ._json import dumps, loads
+from ._json import loads, storable, words
 
 
 @final
@@ -43,6 +43,9 @@ class CallCollector:
         self._by_id: dict[str, _Call] = {}
         self._by_index: dict[int, _Call] = {}
         self._open: _Call | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
 
     def add(self, fragment: dict[str, Any]) -> None:
         """Take one item of a delta's ``tool_calls``."""
@@ -95,16 +98,16 @@ class CallCollector:
 
         Args:
             provider: Whose they are.
-            cut_off: Whether the output limit ended the reply: then a call that is still open has no arguments.
+            cut_off: Whether the output limit ended the reply: then a call of whose arguments nothing came has none.
         """
         blocks: list[ToolCall | RawBlock] = []
         for number, call in enumerate(self._calls, 1):
             call_id = call.id or f"call_{number}"
             text = call.text()
-            args = None if cut_off and call is self._open and not text.strip() else parse_arguments(text)
+            args = None if cut_off and not text.strip() else parse_arguments(text)
             blocks.append(ToolCall(call_id, call.name, args, None if args is not None else text))
-            if call.extra is not None:
-                blocks.append(RawBlock(provider, {"extra_content": call.extra}))
+            if call.extra is not None and (extra := storable({"extra_content": call.extra})) is not None:
+                blocks.append(RawBlock(provider, extra))
         return blocks
 
 
@@ -142,4 +145,4 @@ def _text(value: object) -> str:
 def _arguments(value: object) -> str:
     if isinstance(value, str):
         return value
-    return "" if value is None else dumps(value).decode()
+    return "" if value is None else words(value)

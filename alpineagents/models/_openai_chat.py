@@ -7,6 +7,7 @@ A message is encoded once and its JSON reused in later requests, so a turn costs
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -22,11 +23,15 @@ from ._openai_complaints import complaint_of_body
 from ._openai_schema import can_be_strict, format_name
 from ._openai_stream import ChatDecoder
 from ._openai_thinking import echo
-from ._wire import Endpoint, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_for
 
 EMPTY_RESULT = "(empty)"
 NOTHING_SAID = "(nothing said yet)"
 """What stands for the person where a conversation begins with a reply, or has nothing that can be sent."""
+_SEEN = dumps({"role": "assistant", "content": "(I have seen the results.)"})
+_SPEAKS_BEHIND_RESULTS = re.compile(r"mistral|ministral|devstral|codestral|magistral|pixtral|mixtral", re.IGNORECASE)
+"""Models whose servers want the model's word between results and the person's: "Unexpected role 'user' after role
+'tool'". Mistral's own says so, and those of others that serve its models (met at NVIDIA, Azure and vLLM)."""
 
 
 class _Encoded(NamedTuple):
@@ -51,11 +56,12 @@ class ChatWire:
         self._fields = _fixed_fields(endpoint, settings)
         self._extra = {key: dumps(value) for key, value in (settings.extra_body or {}).items()}
         self._parallel = settings.parallel_tool_calls
-        self._encoded = OncePerMessage(partial(_encode, provider=endpoint.provider))
+        self._bridges = _SPEAKS_BEHIND_RESULTS.search(f"{endpoint.house}/{endpoint.model}") is not None
+        self._encoded = OncePerMessage(partial(_encode, to=endpoint))
 
-    def decoder(self) -> ChatDecoder:
-        """Return a new decoder for one answer."""
-        return ChatDecoder(self.endpoint)
+    def decoder(self, redacted: Redact = str) -> ChatDecoder:
+        """Return a new decoder for one answer, whose errors are *redacted*."""
+        return ChatDecoder(self.endpoint, redacted)
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
@@ -79,6 +85,8 @@ class ChatWire:
                 fields["parallel_tool_calls"] = dumps(self._parallel)
         if request.returns is not None:
             fields["response_format"] = dumps(_response_format(request.returns))
+        if self._extra.get("stream") == b"false":
+            fields.pop("stream_options", None)  # Refused without a stream.
         return dumps_object({**fields, **self._extra})
 
     def _messages(self, request: Request) -> list[bytes]:
@@ -88,21 +96,36 @@ class ChatWire:
         if request.system and not request.system.isspace():
             items.append(dumps({"role": "system", "content": request.system}))
         opening = len(items)
+        answered = False  # The last item is a result, and something must stand between it and the person.
+        said: list[bytes] = []  # By the person, last of all.
         for message, (results, attachments, rest) in zip(
             request.messages, self._encoded.of(request.messages), strict=True
         ):
             if results:
+                items += _in_one(said)
+                said = []
                 items.append(results)
                 waiting += attachments
+                answered = self._bridges
             if rest:
-                if len(items) == opening and message.role == "assistant":
+                if len(items) == opening and not said and message.role == "assistant":
                     items.append(dumps({"role": "user", "content": NOTHING_SAID}))
+                if answered and (waiting or message.role != "assistant"):
+                    items.append(_SEEN)
+                answered = False
                 if waiting:
-                    items.append(_user_message(waiting))
+                    said.append(_user_message(waiting))
                     waiting = []
-                items.append(rest)
+                if message.role == "assistant":
+                    items += _in_one(said)
+                    said = []
+                    items.append(rest)
+                else:
+                    said.append(rest)
         if waiting:
-            items.append(_user_message(waiting))
+            items += [_SEEN] if answered else []
+            said.append(_user_message(waiting))
+        items += _in_one(said)
         if len(items) == opening:
             items.append(dumps({"role": "user", "content": NOTHING_SAID}))
         return items
@@ -110,11 +133,12 @@ class ChatWire:
 
 def _fixed_fields(endpoint: Endpoint, settings: Settings) -> dict[str, bytes]:
     # OpenAI's reasoning models refuse max_tokens; other servers don't all know the newer name.
-    limit = "max_completion_tokens" if endpoint.provider == "openai" else "max_tokens"
+    limit = "max_completion_tokens" if endpoint.house == "openai" else "max_tokens"
     fields: dict[str, object] = {
         "model": endpoint.model,
         "stream": True,
-        "stream_options": {"include_usage": True},
+        # Mistral refuses what it doesn't know (422, extra_forbidden), and tells the usage by itself.
+        "stream_options": None if endpoint.house == "mistral" else {"include_usage": True},
         limit: settings.max_tokens,
         "temperature": settings.temperature,
         "reasoning_effort": settings.effort,
@@ -122,6 +146,24 @@ def _fixed_fields(endpoint: Endpoint, settings: Settings) -> dict[str, bytes]:
         "seed": settings.seed,
     }
     return {key: dumps(value) for key, value in fields.items() if value is not None}
+
+
+_USER = b'{"role":"user","content":'
+
+
+def _in_one(said: list[bytes]) -> list[bytes]:
+    """The person's messages in a row as one: the chat templates of some models demand that roles alternate."""
+    if len(said) < 2:
+        return said
+    contents = [message[len(_USER) : -1] for message in said]
+    if all(content.startswith(b'"') for content in contents):
+        return [b'%b"%b"}' % (_USER, rb"\n\n".join([content[1:-1] for content in contents]))]
+    return [b"%b[%b]}" % (_USER, b",".join([_parts_of(content) for content in contents]))]
+
+
+def _parts_of(content: bytes) -> bytes:
+    """The parts of a user message's content, joined by commas."""
+    return content[1:-1] if content.startswith(b"[") else b'{"type":"text","text":%b}' % content
 
 
 def _user_message(parts: list[bytes]) -> bytes:
@@ -148,42 +190,44 @@ def _response_format(schema: FrozenDict) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": described}
 
 
-def _encode(message: Message, provider: str) -> _Encoded:
+def _encode(message: Message, to: Endpoint) -> _Encoded:
     results: list[bytes] = []
     attachments: list[bytes] = []
     others: list[Block] = []
     for block in message.blocks:
         if type(block) is ToolResultBlock:
-            call_id = _id(block.call_id, provider)
+            call_id = _id(block.call_id, to.house)
             results.append(dumps({"role": "tool", "tool_call_id": call_id, "content": _result_text(block)}))
             attachments += _attachments(block)
         elif not is_blank(block):
             others.append(block)
-    encode_rest = _assistant if message.role == "assistant" else _user
-    rest = encode_rest(others, provider)
+    rest = _assistant(others, to) if message.role == "assistant" else _user(others)
     return _Encoded(b",".join(results), attachments, dumps(rest) if rest else b"")
 
 
-def _assistant(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:
+def _assistant(blocks: Sequence[Block], to: Endpoint) -> dict[str, object] | None:
     text = "".join([block.text for block in blocks if type(block) is TextBlock])
     calls: list[dict[str, Any]] = []
     for block in blocks:
         if type(block) is ToolCall:
             arguments = dumps(block.args or {}).decode()
             function = {"name": sendable_name(block.name), "arguments": arguments}
-            calls.append({"id": _id(block.id, provider), "type": "function", "function": function})
-        elif calls and (extra := _extra_content(block, provider)) is not None:
+            calls.append({"id": _id(block.id, to.house), "type": "function", "function": function})
+        elif calls and (extra := _extra_content(block, to.provider)) is not None:
             calls[-1]["extra_content"] = extra  # Stands behind the call it came with.
-    if not calls:
-        return {"role": "assistant", "content": text} if text else None
-    return {"role": "assistant", "content": text or None, "tool_calls": calls, **echo(blocks, provider)}
+    if not (text or calls):
+        return None
+    message: dict[str, object] = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = calls
+    return {**message, **echo(blocks, to, has_calls=bool(calls))}
 
 
-def _id(call_id: str, provider: str) -> str:
+def _id(call_id: str, house: str) -> str:
     """The id as this provider takes it; most take any, and some (Moonshot) want their own back as it was."""
-    if provider == "openai":
+    if house == "openai":
         return call_id if len(call_id) <= 40 else sendable_id(call_id, 40)
-    if provider.endswith("mistral.ai"):
+    if house == "mistral":
         return sendable_id(call_id, 9, alphanumeric=True)
     return call_id
 
@@ -194,7 +238,7 @@ def _extra_content(block: Block, provider: str) -> object:
     return None
 
 
-def _user(blocks: Sequence[Block], provider: str) -> dict[str, object] | None:
+def _user(blocks: Sequence[Block]) -> dict[str, object] | None:
     if not blocks:
         return None
     if all(type(block) is TextBlock for block in blocks):

@@ -6,7 +6,7 @@ import html
 import re
 from typing import Any
 
-from ._json import dumps, loads
+from ._json import loads, words
 from ._wire import Complaint
 
 
@@ -57,27 +57,27 @@ def complaint_of_json(document: Any) -> Complaint | None:
 def complaint_of_event(chunk: dict[str, Any], name: str) -> Complaint | None:
     """Return the error that an event of a stream is; None for any other event."""
     if chunk.get("error") or chunk.get("object") == "error":
-        return complaint_of_json(chunk) or Complaint(message=str(chunk.get("error")))
+        return complaint_of_json(chunk) or Complaint(message=words(chunk.get("error")))
     if name == "error":
-        return complaint_of_json(chunk) or Complaint(message=str(chunk))
+        return complaint_of_json(chunk) or Complaint(message=words(chunk))
     return None
 
 
 def _complaint(error: dict[str, Any]) -> Complaint:
-    message = error.get("message") or error.get("detail") or dumps(error).decode()
+    message = words(error.get("message") or error.get("detail") or error)
     metadata = error.get("metadata")  # OpenRouter: what the provider behind it said
     if isinstance(metadata, dict) and metadata.get("raw"):
-        message = f"{message} ({metadata['raw']})"
+        message = f"{message} ({words(metadata['raw'])})"
     if error.get("n_ctx"):  # llama.cpp: the numbers, whatever the text says
-        message = f"{message} (n_prompt_tokens {error.get('n_prompt_tokens')}, n_ctx {error['n_ctx']})"
-    words = [str(error[key]) for key in ("code", "type") if error.get(key) is not None]
+        message = f"{message} (n_prompt_tokens {words(error.get('n_prompt_tokens'))}, n_ctx {words(error['n_ctx'])})"
+    said = [words(error[key]) for key in ("code", "type") if error.get(key) is not None]
     statuses = [_status(error.get(key)) for key in ("code", "status_code", "status")]
     return Complaint(
-        message=str(message), words=" ".join(words), status=next((status for status in statuses if status), None)
+        message=message, words=" ".join(said), status=next((status for status in statuses if status), None)
     )
 
 
 def _status(value: object) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit():
+    if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
         value = int(value)
     return value if isinstance(value, int) and 400 <= value <= 599 else None

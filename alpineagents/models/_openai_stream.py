@@ -1,7 +1,8 @@
 """Decodes the answers of Chat Completions servers: event streams, and whole documents from those that don't stream.
 
-A reply is complete when a choice gave its finish reason. ``[DONE]`` is no such marker, except behind an empty finish
-reason, which some servers (older Ollama) put on every chunk.
+A reply is complete when a choice gave its finish reason, and nothing of it came behind that. ``[DONE]`` is no such
+marker, except behind an empty finish reason, which some servers (older Ollama) put on every chunk; others (new-api)
+put ``stop`` there.
 """
 
 from __future__ import annotations
@@ -14,35 +15,40 @@ import orjson
 from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
 from ..record._blocks import Block, RawBlock, TextBlock, ThinkingBlock, ToolCall, clean_text
 from ..record._messages import Reply, TextDelta, ThinkingDelta, Usage
-from ._json import loads
+from ._json import loads, loads_exactly, whole, words
 from ._openai_calls import CallCollector
 from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
 from ._openai_thinking import Thinking
 from ._sse import Event
-from ._wire import MAX_EXCERPT, Complaint, Delta, Endpoint, error_for, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
 
 _CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens", "model_length"))  # the last: Mistral
 _REFUSED = frozenset(("content_filter", "refusal", "safety", "sensitive", "guardrail_intervened"))
 _FAILED = frozenset(("error", "network_error", "insufficient_system_resource"))  # OpenRouter, Zhipu, DeepSeek
 _ABORTED = frozenset(("abort", "cancelled"))  # vLLM, SGLang
 _NOT_FINISHED = frozenset(("", "null"))
+_SAY = ("content", "refusal", "reasoning_content", "reasoning", "reasoning_details", "tool_calls")
+"""The fields of a delta that are part of a reply."""
 
 
 @final
 class ChatDecoder:
     """Decodes one answer. See ``_wire.Decoder``."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
         self.finished = False
         self.complete = False
         self.failure: ProviderError | None = None
         self._endpoint = endpoint
+        self._redacted = redacted
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._thinking = Thinking()
         self._calls = CallCollector()
         self._model = ""
         self._stop_reason: str | None = None
+        self._marked = False  # A finish reason came, and no content behind it.
+        self._doubted = False  # Content came behind a finish reason: the next one needn't be the last either.
         self._cut_off = False
         self._usage: dict[str, Any] = {}
         self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
@@ -54,7 +60,7 @@ class ChatDecoder:
         deltas: list[Delta] = []
         for name, data in events:
             try:
-                chunk = orjson.loads(data)
+                chunk = loads_exactly(data) if b'"arguments"' in data else orjson.loads(data)
             except ValueError:
                 chunk = self._sloppy_chunk(name, data)
             if type(chunk) is not dict:
@@ -77,8 +83,10 @@ class ChatDecoder:
         if isinstance(document, dict) and document.get("choices"):
             self._sloppy = True
             self._take(document, "", deltas)
+            self.finished = self._marked
         elif is_page(body):
-            self._fail(ModelNotFoundError, f"sent {one_line(complaint_of_body(body).message)} - is the base URL right?")
+            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode()).message
+            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
         elif complaint := complaint_of_json(document):
             self._failed(complaint, body)
         return deltas
@@ -95,21 +103,25 @@ class ChatDecoder:
                 if type(choice) is dict and not choice.get("index"):
                     self._choice(choice, deltas)
         if not self._model and isinstance(model := chunk.get("model"), str):
-            self._model = model
+            self._model = clean_text(model)
         usage = chunk.get("usage")
         if usage is None and "x_groq" in chunk:
             usage = _dict(chunk["x_groq"]).get("usage")
         if usage:
             self._take_usage(usage)
+            if self._marked and not choices:  # With a choice, it may be the sum so far.
+                self.finished = self.complete = True
 
     def _take_usage(self, usage: object) -> None:
         """The last one counts: some servers send the sum so far with every chunk."""
         self._usage = _dict(usage) or self._usage
-        self.complete = self.complete or self.finished
 
     def _choice(self, choice: dict[str, Any], deltas: list[Delta]) -> None:
         delta = choice.get("delta")
         if type(delta) is dict:
+            if self._marked and any(delta.get(field) for field in _SAY):
+                self._marked = self.finished = self.complete = False
+                self._doubted = True
             content = delta.get("content")
             if content and type(content) is str and not self._sloppy:
                 self._text.append(content)
@@ -121,12 +133,12 @@ class ChatDecoder:
         elif type(message := choice.get("message")) is dict:
             self._content(message.get("content"), deltas)
             self._rest_of_delta(message, deltas)
-            self.finished = True  # A whole message: that the JSON is whole says that the message is.
+            self._marked = self.finished = True  # A whole message: that the JSON is whole says that the message is.
         if usage := choice.get("usage"):  # Moonshot
             self._take_usage(usage)
         reason = choice.get("finish_reason")
         if reason is not None:
-            self._finish(str(reason), choice)
+            self._finish(words(reason), choice)
             deltas += [kind(clean_text(half)) for kind, half in self._halves.items()]
             self._halves = {}
 
@@ -134,7 +146,7 @@ class ChatDecoder:
         """Everything but plain text."""
         self._show(ThinkingDelta, self._thinking.take(delta), deltas)
         refusal = delta.get("refusal")
-        if isinstance(refusal, str):
+        if refusal and isinstance(refusal, str):  # "" beside the content of any answer: some servers
             self._refusal.append(refusal)
             self._show(TextDelta, refusal, deltas)
         calls = delta.get("tool_calls")
@@ -178,37 +190,36 @@ class ChatDecoder:
             self._failed(complaint, self._last)
         elif kind in _ABORTED:
             self._fail(BrokenStreamError, f"gave up its own answer (finish_reason {reason!r})")
-        self.finished = True
+        self._marked = True
         self._cut_off = self._cut_off or kind in _CUT_OFF
+        said = bool(self._text or self._refusal or self._calls or self._thinking)
+        self.finished = not self._doubted and (said or self._cut_off or _is_refused(kind))
 
     def _sloppy_chunk(self, name: str, data: bytes) -> object:
         """What orjson refused: the end mark, surrogates and control characters, or no JSON at all."""
         text = data.strip()
         if text == b"[DONE]":
             self.complete = True
-            self.finished = self.finished or self._stop_reason == ""
+            self.finished = self.finished or self._marked or self._doubted or self._stop_reason == ""
             return None
         try:
             chunk = loads(data)
         except ValueError:
             if text and name in ("", "message") and not self.finished:
                 self._last = data
-                self._fail(BrokenStreamError, f"sent an event that is no JSON: {one_line(repr(data[:200]))}")
+                self._fail(BrokenStreamError, no_json(data, self._redacted))
             return None
         self._sloppy = True
         return chunk
 
     def _failed(self, complaint: Complaint, body: bytes) -> None:
-        self.failure = error_for(self._endpoint, complaint, status=None, body=body.decode(errors="replace"))
+        self.failure = error_for(
+            self._endpoint, complaint, status=None, body=body.decode(errors="replace"), redacted=self._redacted
+        )
         self.complete = True
 
     def _fail(self, kind: type[ProviderError], what: str) -> None:
-        self.failure = kind(
-            f"{self._endpoint} {what}",
-            status=200,
-            body=self._last[:MAX_EXCERPT].decode(errors="replace"),
-            provider=self._endpoint.provider,
-        )
+        self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
         self.complete = True
 
     def usage(self) -> Usage | None:
@@ -217,7 +228,7 @@ class ChatDecoder:
 
     def reply(self) -> Reply:
         """Return the reply; see ``_wire.Decoder``."""
-        if self.failure is None and not self.finished:
+        if self.failure is None and not (self.finished or self._marked):
             self._fail(BrokenStreamError, "ended its answer before the finish reason: nothing of it is used")
         if self.failure is not None:
             raise self.failure
@@ -228,40 +239,40 @@ class ChatDecoder:
             stop_reason=self._stop_reason,
             usage=usage_of(self._usage),
             cut_off=self._cut_off,
-            refusal=bool(self._refusal) or kind.partition(":")[0] in _REFUSED,
+            refusal=bool(self._refusal) or _is_refused(kind),
         )
 
     def _blocks(self) -> list[Block]:
         provider = self._endpoint.provider
         calls: list[ToolCall | RawBlock] = self._calls.blocks(provider, self._cut_off)
         blocks: list[Block] = []
-        thinking: ThinkingBlock | None = self._thinking.block(provider, even_if_empty=bool(calls))
+        thinking: ThinkingBlock | None = self._thinking.block(provider, self._endpoint.model, even_if_empty=bool(calls))
         if thinking is not None:
             blocks.append(thinking)
         blocks += [TextBlock(text) for text in ("".join(self._text), "".join(self._refusal)) if text]
         return blocks + calls
 
 
+def _is_refused(kind: str) -> bool:
+    return kind.partition(":")[0] in _REFUSED
+
+
 def usage_of(usage: dict[str, Any]) -> Usage:
     """Return the token counts of a Chat Completions ``usage``; zeros for what it doesn't say."""
     prompt, details = _dict(usage.get("prompt_tokens_details")), _dict(usage.get("completion_tokens_details"))
     read = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
-    input_tokens, total = _count(usage.get("prompt_tokens")), _count(usage.get("total_tokens"))
+    input_tokens, total = whole(usage.get("prompt_tokens")), whole(usage.get("total_tokens"))
     # xAI and Gemini count reasoning in the total only, all others in completion_tokens.
-    output = max(_count(usage.get("completion_tokens")), total - input_tokens)
+    output = max(whole(usage.get("completion_tokens")), total - input_tokens)
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output,
-        cache_read_tokens=min(_count(read), input_tokens),
-        cache_write_tokens=_count(prompt.get("cache_write_tokens")),
-        thinking_tokens=_count(details.get("reasoning_tokens")),
+        cache_read_tokens=min(whole(read), input_tokens),
+        cache_write_tokens=whole(prompt.get("cache_write_tokens")),
+        thinking_tokens=whole(details.get("reasoning_tokens")),
         requests=1,
     )
 
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and value > 0 else 0

@@ -40,7 +40,8 @@ class Counted:
 
     sent: float
     end: float
-    tokens: float
+    tokens: int
+    """Whole ones: sums of fractions leave a rest behind, which would count for ever."""
     requests: int = 1
     answered: bool = False
     gone: bool = False
@@ -54,7 +55,7 @@ class Ledger:
         self._limits = (requests, tokens, concurrent)
         self._running = 0
         self._requests = 0
-        self._tokens = 0.0
+        self._tokens = 0
         self._ends: list[tuple[float, int, Counted]] = []  # A heap. What ends earlier than it first should is in twice.
         self._serial = itertools.count()
         self._unanswered: OrderedDict[Counted, None] = OrderedDict()
@@ -86,6 +87,7 @@ class Ledger:
             tokens: What the request is estimated to cost.
             max_wait: What the provider says is left isn't waited for longer than this: then it shall say it by a 429.
         """
+        tokens = math.ceil(tokens)
         self._forget(now)
         if now < self._held_until:
             return self._held_until - now
@@ -106,6 +108,7 @@ class Ledger:
 
     def take(self, now: float, tokens: float) -> Counted:
         """Count a request that is sent now."""
+        tokens = math.ceil(tokens)
         counted = Counted(now, now + SETTLE_SECONDS + WINDOW_SECONDS, tokens)
         self._add(counted)
         self._running += 1
@@ -138,7 +141,7 @@ class Ledger:
             under_way = len(self._unanswered) if kind == "requests" else sum(one.tokens for one in self._unanswered)
             self._left[kind] = attrs.evolve(told, amount=told.amount - under_way)
 
-    def settle(self, counted: Counted, now: float, tokens: float) -> None:
+    def settle(self, counted: Counted, now: float, tokens: int) -> None:
         """Put what a request did cost in place of the estimate."""
         self._forget(now)
         more = tokens - counted.tokens

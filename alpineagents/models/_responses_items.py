@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, final
 
 from ..record._blocks import Block, RawBlock, TextBlock, ThinkingBlock, ToolCall, clean_text
-from ..record._frozen import Json, freeze
+from ..record._frozen import FrozenDict
 from ..record._messages import TextDelta, ThinkingDelta
-from ._json import dumps
+from ._json import storable, words
 from ._openai_calls import parse_arguments
 from ._wire import Delta
 
@@ -167,12 +167,11 @@ class Item:
         kept = self._kept()
         return [] if kept is None else [RawBlock(provider, kept)]
 
-    def _kept(self, **beside: object) -> Json:
-        """The whole item as it goes back; None where it isn't whole, or is nested too deep to be kept."""
-        try:
-            return freeze({**beside, "item": self.whole} if beside else self.whole) if self.is_finished() else None
-        except ValueError:
+    def _kept(self, **beside: object) -> FrozenDict | None:
+        """The whole item as it goes back; None where it isn't whole, or no history can hold it."""
+        if self.whole is None or not self.is_finished():
             return None
+        return storable({**beside, "item": self.whole} if beside else self.whole)
 
     def _thoughts(self, provider: str, model: str) -> list[Block]:
         text = _joined(self.written())
@@ -252,7 +251,4 @@ def _text(value: object) -> str:
 def _arguments(value: object) -> str:
     if isinstance(value, str):
         return value
-    try:
-        return "" if value is None else dumps(value).decode()
-    except RecursionError:
-        return "(nested too deep)"
+    return "" if value is None else words(value)

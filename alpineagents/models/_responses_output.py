@@ -97,7 +97,9 @@ class Output:
         item_id, index = event.get("item_id"), event.get("output_index")
         by_id = self._by_id.get(item_id) if isinstance(item_id, str) else None
         by_index = self._by_index.get(index) if isinstance(index, int) else None
-        return next((item for item in (by_id, by_index) if item is not None and item.kind == kind), None)
+        if by_id is not None and by_id.kind == kind:
+            return by_id
+        return by_index if by_index is not None and by_index.kind == kind else None
 
     def _open(self, kind: str) -> Item | None:
         """The item of this kind that began last, if it isn't whole."""

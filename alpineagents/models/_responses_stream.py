@@ -15,12 +15,12 @@ import orjson
 
 from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
 from ..record._messages import Reply, Usage
-from ._json import loads
+from ._json import loads, loads_exactly, whole, words
 from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
 from ._responses_items import CALL, MESSAGE, REASONING, REFUSAL, SUMMARY, TEXT, THOUGHT
 from ._responses_output import Output
 from ._sse import Event
-from ._wire import MAX_EXCERPT, Complaint, Delta, Endpoint, error_for, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
 
 _PIECES: Final = {
     "response.output_text.delta": (MESSAGE, TEXT),
@@ -56,11 +56,12 @@ _CALLERS_FAULT: Final = ("image", "policy")
 class ResponsesDecoder:
     """Decodes one answer. See ``_wire.Decoder``."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
         self.finished = False
         self.complete = False
         self.failure: ProviderError | None = None
         self._endpoint = endpoint
+        self._redacted = redacted
         self._output = Output()
         self._model = ""
         self._status = ""
@@ -75,7 +76,7 @@ class ResponsesDecoder:
             if self.finished or self.failure is not None:
                 break
             try:
-                event = orjson.loads(data)
+                event = loads_exactly(data) if b'"arguments"' in data else orjson.loads(data)
             except ValueError:
                 event = self._sloppy_event(name, data)
             if type(event) is not dict:
@@ -94,9 +95,10 @@ class ResponsesDecoder:
         except ValueError:
             document = None
         if isinstance(document, dict) and isinstance(document.get("output"), list):
-            return self._end(document, str(document.get("status") or "completed"))
+            return self._end(document, words(document.get("status") or "completed"))
         if is_page(body):
-            self._fail(ModelNotFoundError, f"sent {one_line(complaint_of_body(body).message)} - is the base URL right?")
+            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode()).message
+            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
         elif complaint := complaint_of_json(document):
             self._failed(complaint)
         return []
@@ -189,22 +191,19 @@ class ResponsesDecoder:
         except ValueError:
             if text and (name in ("", "message") or name.startswith("response.")):
                 self._last = data
-                self._fail(BrokenStreamError, f"sent an event that is no JSON: {one_line(repr(data[:200]))}")
+                self._fail(BrokenStreamError, no_json(data, self._redacted))
             return None
 
     def _failed(self, complaint: Complaint) -> None:
         if complaint.status is None and any(word in complaint.words for word in _CALLERS_FAULT):
             complaint = attrs.evolve(complaint, status=400)
-        self.failure = error_for(self._endpoint, complaint, status=None, body=self._last.decode(errors="replace"))
+        self.failure = error_for(
+            self._endpoint, complaint, status=None, body=self._last.decode(errors="replace"), redacted=self._redacted
+        )
         self.complete = True
 
     def _fail(self, kind: type[ProviderError], what: str) -> None:
-        self.failure = kind(
-            f"{self._endpoint} {what}",
-            status=200,
-            body=self._last[:MAX_EXCERPT].decode(errors="replace"),
-            provider=self._endpoint.provider,
-        )
+        self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
         self.complete = True
 
     def usage(self) -> Usage | None:
@@ -233,13 +232,13 @@ class ResponsesDecoder:
 def usage_of(usage: dict[str, Any]) -> Usage:
     """Return the token counts of a response's ``usage``; zeros for what it doesn't say."""
     read, written = _dict(usage.get("input_tokens_details")), _dict(usage.get("output_tokens_details"))
-    input_tokens = _count(usage.get("input_tokens"))
+    input_tokens = whole(usage.get("input_tokens"))
     return Usage(
         input_tokens=input_tokens,
-        output_tokens=_count(usage.get("output_tokens")),
-        cache_read_tokens=min(_count(read.get("cached_tokens")), input_tokens),
-        cache_write_tokens=_count(read.get("cache_write_tokens")),
-        thinking_tokens=_count(written.get("reasoning_tokens")),
+        output_tokens=whole(usage.get("output_tokens")),
+        cache_read_tokens=min(whole(read.get("cached_tokens")), input_tokens),
+        cache_write_tokens=whole(read.get("cache_write_tokens")),
+        thinking_tokens=whole(written.get("reasoning_tokens")),
         requests=1,
     )
 
@@ -260,7 +259,3 @@ def _dict(value: object) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and 0 < value < 2**63 else 0

@@ -5,8 +5,9 @@ Source: OpenAI's API reference, "Create a model response", its guides on reasoni
 
 Nothing is stored at the server (``store: false``), so every request has the whole conversation, and no ids of items,
 which the server would look up in vain. The model's thoughts go back encrypted, each right before what it led to, or
-not at all. The system prompt goes as ``instructions``: all servers that copy this API know it, and not all know the
-role ``developer``. A message is encoded once and its JSON reused in later requests, so a turn costs what is new.
+not at all; another organization (at Azure: tenant) can't read them. The system prompt goes as ``instructions``: all
+servers that copy this API know it, and not all know the role ``developer``. A message is encoded once and its JSON
+reused in later requests, so a turn costs what is new.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from ._openai_complaints import complaint_of_body
 from ._responses_items import MESSAGE, REASONING, REFUSAL, TEXT
 from ._responses_parts import answer_format, function, output, user_parts
 from ._responses_stream import ResponsesDecoder
-from ._wire import Endpoint, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_for
 
 _NEVER_REASONS = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4|gpt-5(\.\d+)?-chat)")
 """Models that refuse to be asked for encrypted thoughts: "Encrypted content is not supported with this model"."""
+_NONE: Final = ""
+"""In place of a model: none that could read encrypted thoughts."""
 _KEY_BYTES: Final = 4_096
 """So much of a conversation's beginning tells it from others."""
 
@@ -51,12 +54,12 @@ class ResponsesWire:
         merged = [key for key in ("reasoning", "text") if isinstance(extra.get(key), FrozenDict)]
         self._extra = {key: dumps(value) for key, value in extra.items() if key not in merged}
         self._parallel = settings.parallel_tool_calls
-        self._caches = settings.cache and endpoint.provider == "openai"
+        self._caches = settings.cache and endpoint.house == "openai"
         self._encoded = OncePerMessage(partial(_encode, provider=endpoint.provider, model=endpoint.model))
 
-    def decoder(self) -> ResponsesDecoder:
-        """Return a new decoder for one answer."""
-        return ResponsesDecoder(self.endpoint)
+    def decoder(self, redacted: Redact = str) -> ResponsesDecoder:
+        """Return a new decoder for one answer, whose errors are *redacted*."""
+        return ResponsesDecoder(self.endpoint, redacted)
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
@@ -88,6 +91,10 @@ class ResponsesWire:
         if text or self._text:
             fields["text"] = dumps({**text, **self._text})
         return dumps_object({**fields, **self._extra})
+
+    def leave_out_thoughts(self, messages: Sequence[Message]) -> bool:
+        """Send these messages without their thoughts from now on; return whether there are any."""
+        return self._encoded.make_anew(messages, partial(_encode, provider=self.endpoint.provider, model=_NONE))
 
     def _items(self, messages: Sequence[Message]) -> list[bytes]:
         """The items of each message that has any, joined by commas."""
@@ -221,7 +228,7 @@ class _Items:
             self._content, self._head = None, {"phase": item["phase"]} if "phase" in item else {}
         elif item.get("type") == REFUSAL:
             self._refused = True
-        elif isinstance(item.get("type"), str):
+        elif isinstance(item.get("type"), str) and (self._model != _NONE or not item.get("encrypted_content")):
             self._add(item)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,8 @@ def api_key(value: str | None) -> str | None:
     """Return a key without the line break that files end with; ValueError where it can't be one."""
     if value is None:
         return None
+    if not isinstance(value, str):
+        raise TypeError(f"api_key must be str or None, not {type(value).__name__}")
     key = value.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError(f"api_key has characters that no key has (its length: {len(key)}); is it the right text?")
@@ -79,8 +82,19 @@ def headers(value: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def stop(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the texts that end a reply."""
-    return None if value is None else (value,) if isinstance(value, str) else tuple(value)
+    """Return the texts that end a reply; TypeError or ValueError for what is no such text."""
+    if value is None:
+        return None
+    try:
+        texts = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise TypeError(f"stop must be text, or a list of texts, not {type(value).__name__}") from None
+    for text in texts:
+        if type(text) is not str:
+            raise TypeError(f"stop must be text, or a list of texts (got {text!r:.80} in it)")
+    if "" in texts:
+        raise ValueError("stop: an empty text would end every reply")
+    return texts or None
 
 
 def extra_body(value: Mapping[str, Any] | None) -> FrozenDict | None:
@@ -89,7 +103,9 @@ def extra_body(value: Mapping[str, Any] | None) -> FrozenDict | None:
 
 
 def text(value: str | None) -> str:
-    """Return the text, empty for None."""
+    """Return what a provider is called, empty for None."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"provider must be str or None, not {type(value).__name__}")
     return value or ""
 
 
@@ -109,8 +125,33 @@ def at_least(least: float) -> Callable[[object, attrs.Attribute[Any], Any], None
             return
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{field.name} must be a number, not {type(value).__name__}")
-        if not value >= least:
+        if not least <= value < math.inf:
             raise ValueError(f"{field.name} must be {least:g} or more (got {value:g})")
+
+    return check
+
+
+def whole(least: int) -> Callable[[object, attrs.Attribute[Any], Any], None]:
+    """Return a validator for ints of *least* or more, or None."""
+
+    def check(model: object, field: attrs.Attribute[Any], value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{field.name} must be an int, not {type(value).__name__}")
+        if value < least:
+            raise ValueError(f"{field.name} must be {least} or more (got {value})")
+
+    return check
+
+
+def of_type(*kinds: type) -> Callable[[object, attrs.Attribute[Any], Any], None]:
+    """Return a validator for values of exactly one of these types, or None."""
+
+    def check(model: object, field: attrs.Attribute[Any], value: Any) -> None:
+        if value is not None and type(value) not in kinds:
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{field.name} must be {names} or None, not {type(value).__name__}")
 
     return check
 

@@ -6,8 +6,9 @@ A Wire knows its provider's JSON and nothing of sockets; ``_http`` drives any of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, final
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -20,14 +21,36 @@ from .._errors import (
     ProviderError,
     RateLimitError,
 )
+from ..record._blocks import clean_text
 from ..record._frozen import FrozenDict
 from ..record._messages import Reply, Request, TextDelta, ThinkingDelta, Usage
 from ._sse import Event
 
 Delta: TypeAlias = TextDelta | ThinkingDelta
+Redact: TypeAlias = Callable[[str], str]
+"""Takes out of a text what no error may show, before it is shortened, which could cut a key in two."""
 
 MAX_EXCERPT = 2_000
 """Characters of an answer's body that an error keeps."""
+
+
+_HOSTS = (
+    ("api.openai.com", "openai"),  # Also eu.api.openai.com and us.api.openai.com
+    ("openai.azure.com", "openai"),
+    ("cognitiveservices.azure.com", "openai"),
+    ("anthropic.com", "anthropic"),
+    ("deepseek.com", "deepseek"),
+    ("mistral.ai", "mistral"),
+)
+
+
+def _house(endpoint: Endpoint) -> str:
+    """By the host: what a provider is called is the caller's to choose. At a host that isn't known, by that name."""
+    for place in (urlsplit(endpoint.base_url).hostname or "", endpoint.provider):
+        for host, house in _HOSTS:
+            if place in (host, house) or place.endswith(f".{host}"):
+                return house
+    return ""
 
 
 @final
@@ -40,6 +63,8 @@ class Endpoint:
     model: str
     key_hint: str = "pass api_key="
     """How to give this provider a key."""
+    house: str = attrs.field(init=False, repr=False, default=attrs.Factory(_house, takes_self=True))
+    """Whose rules the server has, where it has some of its own: ``openai``, ``mistral`` and the like, or empty."""
 
     def __str__(self) -> str:
         return f"{self.provider}, model {self.model!r} at {self.base_url}"
@@ -69,7 +94,11 @@ class Decoder(Protocol):
     """Turns one answer into deltas and a Reply. Never raises while it is fed: what fails is in ``failure``."""
 
     finished: bool
-    """The terminal marker came: there is a whole reply, whatever becomes of the connection."""
+    """There is a whole reply, whatever becomes of the connection: the terminal marker came, and can be believed.
+
+    Some servers put a finish reason on every chunk, or before all content. So one isn't believed before anything was
+    said, nor once content came behind one: then only the end of the body says that the last one was the last.
+    """
     complete: bool
     """Nothing that matters can follow."""
     failure: ProviderError | None
@@ -88,10 +117,10 @@ class Decoder(Protocol):
         ...
 
     def reply(self) -> Reply:
-        """Return the reply.
+        """Return the reply: once ``finished``, or at the end of the body.
 
         Raises:
-            BrokenStreamError: the terminal marker hasn't come.
+            BrokenStreamError: the terminal marker hasn't come, or content came behind it.
             ProviderError: ``failure``.
         """
         ...
@@ -109,8 +138,8 @@ class Wire(Protocol):
         """Return the request's JSON."""
         ...
 
-    def decoder(self) -> Decoder:
-        """Return a new decoder for one answer."""
+    def decoder(self, redacted: Redact = str) -> Decoder:
+        """Return a new decoder for one answer, whose errors are *redacted*."""
         ...
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
@@ -200,6 +229,7 @@ def error_for(
     body: str,
     request_id: str | None = None,
     retry_after: float | None = None,
+    redacted: Redact = str,
 ) -> ProviderError:
     """Return the error that *complaint* is.
 
@@ -210,19 +240,41 @@ def error_for(
         body: The answer, or the event, it stood in.
         request_id: The provider's id of the request.
         retry_after: Seconds it asked to wait.
+        redacted: Takes secrets out.
     """
     meant = stated_status(complaint) if status is None else status
     kind = error_class(meant, complaint)
     answered = f"answered {meant}" if status is not None else f"broke off its answer ({meant})"
     fix = _fix(kind, endpoint, retry_after)
     return kind(
-        f"{endpoint} {answered}: {one_line(complaint.message)}" + (f" - {fix}" if fix else ""),
+        f"{endpoint} {answered}: {one_line(redacted(complaint.message))}" + (f" - {fix}" if fix else ""),
         status=200 if status is None else status,
         request_id=request_id,
-        body=body[:MAX_EXCERPT],
+        body=redacted(body)[:MAX_EXCERPT],
         provider=endpoint.provider,
         retry_after=retry_after,
     )
+
+
+def broken(
+    kind: type[ProviderError], endpoint: Endpoint, what: str, last: bytes, redacted: Redact = str
+) -> ProviderError:
+    """Return the error that a stream's event, or its end, is.
+
+    Args:
+        kind: Its class.
+        endpoint: Who answered.
+        what: What it did, without secrets.
+        last: The event.
+        redacted: Takes secrets out.
+    """
+    body = redacted(last.decode(errors="replace"))[:MAX_EXCERPT]
+    return kind(f"{endpoint} {what}", status=200, body=body, provider=endpoint.provider)
+
+
+def no_json(data: bytes, redacted: Redact = str) -> str:
+    """Say that an event is no JSON."""
+    return f"sent an event that is no JSON: {one_line(repr(redacted(data.decode(errors='replace'))[:200]))}"
 
 
 def _fix(kind: type[ProviderError], endpoint: Endpoint, retry_after: float | None) -> str:
@@ -239,7 +291,7 @@ def _fix(kind: type[ProviderError], endpoint: Endpoint, retry_after: float | Non
 
 def one_line(text: str, limit: int = 500) -> str:
     """Return *text* without line breaks, shortened to *limit* characters."""
-    line = " ".join(text.split()) or "(no message)"
+    line = " ".join(clean_text(text).split()) or "(no message)"
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 

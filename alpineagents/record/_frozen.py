@@ -29,10 +29,11 @@ MAX_DEPTH = 200
 MOST_KEY = 100
 """Longest key that the path in an error shows, in characters."""
 
-_TOO_LONG = 10**4300
-"""The first integer that Python refuses to turn into text, and text into it."""
+MOST_DIGITS = 4300
+"""Longest integer that Python turns into text, and text into it, unless it is told otherwise."""
 
-_TOO_MANY_BITS = _TOO_LONG.bit_length()
+_MANY_BITS = 2_000
+"""An integer of fewer bits is never too long: no limit can be set that is below 640 digits."""
 
 
 def _refuse(what: str, copy: str) -> Callable[..., NoReturn]:
@@ -127,7 +128,7 @@ def freeze(value: object, name: str = "value") -> Json:
         TypeError: something in it isn't JSON, NaN and infinities (RFC 8259, section 6) and keys that are no text
             included; the message has the path to it and what to write.
         ValueError: it holds itself, is nested more than 200 deep, or has an integer of more than 4300 digits: Python
-            writes and reads no longer ones (``sys.set_int_max_str_digits``).
+            writes and reads no longer ones, or fewer still where that is set (``sys.set_int_max_str_digits``).
     """
     try:
         return _freeze(value, 0)
@@ -170,8 +171,8 @@ def _freeze(value: Any, depth: int, place: int = 0) -> Json:
     if cls is str:
         return value if value.isascii() else joined(value)
     if cls is int:
-        if value.bit_length() >= _TOO_MANY_BITS and abs(value) >= _TOO_LONG:
-            raise _UnfitError("an integer of more than 4300 digits; use text, such as hex(x)", ValueError)
+        if value.bit_length() >= _MANY_BITS:
+            _check_digits(value)
         return value  # type: ignore[no-any-return]  # an int
     if value is None or cls is bool:
         return value  # type: ignore[no-any-return]  # None or a bool
@@ -188,6 +189,12 @@ def _freeze(value: Any, depth: int, place: int = 0) -> Json:
     if isinstance(value, list | tuple):
         return FrozenList(_freeze_elements(value, depth, place))
     return _freeze_other(value, cls, depth, place)
+
+
+def _check_digits(value: int) -> None:
+    most = min(sys.get_int_max_str_digits() or MOST_DIGITS, MOST_DIGITS)
+    if abs(value) >= 10**most:
+        raise _UnfitError(f"an integer of more than {most} digits; use text, such as hex(x)", ValueError)
 
 
 _IN_CLASS, _IN_SET_FIELD, _IN_PYDANTIC = 1, 2, 4

@@ -326,7 +326,6 @@ class Request(Value):
     """What a Model of your own may want to know besides, in JSON form."""
 
 
-@final
 @attrs.frozen(eq=False, repr=False)
 class TextDelta(Value):
     """A piece of a reply's text, as it arrives."""
@@ -335,7 +334,6 @@ class TextDelta(Value):
     """What came since the piece before."""
 
 
-@final
 @attrs.frozen(eq=False, repr=False)
 class ThinkingDelta(Value):
     """A piece of a reply's reasoning, as it arrives."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final, overload
 
 import attrs
 
-from .._contracts import Model, Reporter, Store, Tool
+from .._contracts import Model, OfCall, Reporter, Store, Tool, ToolContext
+from .._human import Human
 from ..record._entries import AgentInfo
 from ..record._frozen import Json
 from ..record._messages import Reply, ToolSpec
@@ -17,13 +18,23 @@ from ..record._value import Value
 from ..state import State
 from ..tools import tools_of
 from ._ask import ask
-from ._compact import compact, context_tokens, context_used
+from ._compact import compact, context_used
+from ._inherit import acted
 from ._loops import Body, checked_loop, default_loop
+from ._people import ask_human
 from ._run import as_state, run
-from ._setup import Setup, acted
+from ._setup import Setup
 from ._sync import run_sync
 from ._think import think
+from ._tokens import context_tokens
 from ._use_tools import use_tools
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from ..tools._permissions import Permission, Rule
+    from ._budget import Budget
+    from ._stream import RunStream
 
 T = TypeVar("T")
 
@@ -44,7 +55,33 @@ def _as_model(model: object) -> Model:
 def _as_tools(tools: object) -> tuple[Tool, ...]:
     if isinstance(tools, str | Tool) or not isinstance(tools, Iterable):
         raise TypeError(f"tools must be a list, not {type(tools).__name__}: Agent(..., tools=[read_file])")
-    return tuple([tool for item in tools for tool in tools_of(item)])
+    return tuple([tool for item in tools for tool in _tools_of(item)])
+
+
+def _tools_of(item: object) -> list[Tool]:
+    if not isinstance(item, Agent):
+        return tools_of(item)
+    from ._subagent import Subagent  # only for who has some
+
+    return [Subagent(item._setup, item.name, item.description)]
+
+
+def _as_budget(budget: object) -> Budget | None:
+    if budget is None:
+        return None
+    from ._budget import Budget  # only for who has one
+
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be Budget, not {type(budget).__name__}: Agent(..., budget=Budget(requests=50))")
+    return budget
+
+
+def _as_permissions(permissions: object) -> tuple[Permission, ...] | None:
+    if permissions is None:
+        return None
+    from ..tools._permissions import checked_permissions  # only for who has some
+
+    return checked_permissions(permissions)
 
 
 def _instance_of(kind: type, example: str, *, optional: bool = True) -> Any:
@@ -63,23 +100,28 @@ def _sha256(text: str) -> str:
 
 @final
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class Agent(Value):
+class Agent(Value, OfCall):
     """Settings for States to run with. Making one needs no network, no key and no event loop.
 
     Args:
         model: A Model, or a string such as ``"ollama/qwen3"``.
         system: The system prompt.
-        tools: Functions made tools with ``@tool``, objects that have such methods, or ``Tool`` objects.
+        tools: Functions made tools with ``@tool``, objects that have such methods, ``Tool`` objects, or Agents that
+            have ``name`` and ``description``: subagents.
         loop: What a run does; see ``@loop``.
         reporter: Who watches.
+        human: Who is asked by ``ask_human`` and ``DecideByHuman``.
+        permissions: Who decides which tool calls run, asked in order; ``None`` = all run, ``[]`` = none.
         store: Where the States it runs are saved.
         name: What it is called in records.
         description: What it is for, in a line.
+        budget: What a run of it may use, with all its subagents; ``None`` = no limit.
         max_parallel_tools: How many calls of one reply may run at the same time, 1 or more.
 
     Raises:
         TypeError: a setting of the wrong type.
-        ValueError: two tools of one name, or one that providers refuse; an unknown model string.
+        ValueError: two tools of one name, or one that providers refuse; an Agent as a tool without name or
+            description; an unknown model string.
 
     Example:
         >>> from alpineagents.testing import FakeModel
@@ -94,11 +136,14 @@ class Agent(Value):
     reporter: Reporter | None = attrs.field(
         default=None, validator=_instance_of(Reporter, "subclass alpineagents.Reporter")
     )
+    human: Human | None = attrs.field(default=None, validator=_instance_of(Human, "subclass alpineagents.Human"))
+    permissions: tuple[Permission, ...] | None = attrs.field(default=None, converter=_as_permissions)
     store: Store | None = attrs.field(
         default=None, validator=_instance_of(Store, "Agent(..., store=FileStore('states'))")
     )
     name: str | None = attrs.field(default=None, validator=_instance_of(str, "Agent(..., name='reader')"))
     description: str | None = attrs.field(default=None, validator=_instance_of(str, "Agent(..., description='...')"))
+    budget: Budget | None = attrs.field(default=None, converter=_as_budget)
     max_parallel_tools: int = attrs.field(
         default=16, validator=_instance_of(int, "Agent(..., max_parallel_tools=16)", optional=False)
     )
@@ -134,9 +179,19 @@ class Agent(Value):
             loop=self.loop,
             reporter=self.reporter,
             store=self.store,
+            human=self.human,
+            rules=self._rules(),
+            budget=self.budget,
             max_parallel_tools=self.max_parallel_tools,
             info=AgentInfo(name=self.name, model=self.model.name, system_sha256=digest, tools=tuple(self.tool_map)),
         )
+
+    def _rules(self) -> tuple[Rule, ...] | None:
+        if self.permissions is None:
+            return None
+        from ..tools._permissions import Rule
+
+        return tuple([Rule(permission, self.human) for permission in self.permissions])
 
     def copy(self, **changes: Any) -> Agent:
         """Return an Agent with other settings: ``agent.copy(model=...)``.
@@ -145,6 +200,11 @@ class Agent(Value):
             TypeError: no such setting, or one of the wrong type.
         """
         return attrs.evolve(self, **changes)
+
+    @classmethod
+    def of_call(cls, context: ToolContext) -> object:
+        """Return what a tool's parameter of this type gets: the Agent that the call is made for."""
+        return context.agent
 
     async def run(self, prompt_or_state: str | State) -> Json:
         """Run the loop on a State and return its answer; a prompt makes a State.
@@ -170,6 +230,21 @@ class Agent(Value):
         """
         return run_sync(run, self._setup, as_state(prompt_or_state))
 
+    def stream(self, prompt_or_state: str | State) -> AbstractAsyncContextManager[RunStream]:
+        """Return a block in which it runs and can be watched: ``async with agent.stream("hi") as run:``.
+
+        ``async for event in run`` gives typed events, subagents' included: ``TextDelta``, ``ThinkingDelta``,
+        ``ToolStart``, ``ToolProgress``, ``ToolEnd``, ``EntryAdded`` and ``RunEnd``, each with its ``state``. The run
+        doesn't wait for who iterates. Leaving the block early cancels the run, as ``run`` is cancelled.
+
+        Raises (``async with``): what ``run`` raises before it starts, nothing recorded.
+
+        Raises (``async for``, or the end of the block where that came first; once): what the run raised.
+        """
+        from ._stream import stream  # only for who streams
+
+        return stream(self._setup, as_state(prompt_or_state))
+
     async def think(self, state: State, tools: Iterable[str | Tool] | None = None, tool_choice: str = "auto") -> Reply:
         """Send one request to the model, record its reply and return it. Checkpoint: yes.
 
@@ -184,6 +259,7 @@ class Agent(Value):
             ValueError: no messages, pending calls, a finished State, another action on it; or a tool unknown here.
             ProviderError: the provider failed or couldn't be reached.
             CutOffError: the output limit came before any text or tool call.
+            BudgetError: the budget of the run is used up.
         """
         return await acted(think, self._setup, state, tools, tool_choice)
 
@@ -219,8 +295,31 @@ class Agent(Value):
             TypeError: a type that no schema can be made for.
             ValueError: a finished State, or a blank prompt.
             ProviderError: the provider failed or couldn't be reached.
+            BudgetError: the budget of the run is used up.
         """
         return await acted(ask, self._setup, state, prompt, returns, retries)
+
+    @overload
+    async def ask_human(self, state: State, prompt: str) -> str: ...
+    @overload
+    async def ask_human(self, state: State, prompt: str, returns: type[T]) -> T: ...
+    async def ask_human(self, state: State, prompt: str, returns: Any = str) -> Any:
+        """Ask the Agent's ``human`` and record question and answer. Checkpoint: as the Human is one.
+
+        Other States go on meanwhile. Cancelled: nothing is recorded.
+
+        Args:
+            state: The conversation. ``messages`` doesn't show the answer; the history does.
+            prompt: The question.
+            returns: The type of the answer: ``str``, ``bool``, ``int``, an attrs class, a dataclass, ...
+
+        Raises:
+            NoHumanError: there is nobody to ask.
+            WaitingForAnswerError: the person will answer later, and the run shall not wait.
+            TypeError: a type that no answer can be read as.
+            ValueError: a finished State, a blank prompt, or an answer that doesn't fit *returns*.
+        """
+        return await acted(ask_human, self._setup, state, prompt, returns)
 
     async def compact(self, state: State, instructions: str | None = None) -> None:
         """Have the model write a summary that replaces ``messages``. Messages added meanwhile stay behind it.
@@ -233,6 +332,7 @@ class Agent(Value):
             OutputError: the model wrote nothing. The messages stay.
             ValueError: no messages, pending calls, an open request, or another action on the State.
             ProviderError: the provider failed or couldn't be reached.
+            BudgetError: the budget of the run is used up.
         """
         await acted(compact, self._setup, state, instructions)
 

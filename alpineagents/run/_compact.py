@@ -8,7 +8,6 @@ import attrs
 import trio
 
 from .._errors import OutputError
-from ..record._blocks import Block, File, Image, TextBlock, ThinkingBlock, ToolCall, ToolResultBlock
 from ..record._entries import ContextChange
 from ..record._messages import NO_USAGE, Message
 from ..record._snapshot import Snapshot
@@ -17,19 +16,13 @@ from ..state import State
 from ._ask import side_request
 from ._setup import Setup, record_error, usage_of
 from ._think import respond
+from ._tokens import context_tokens, message_tokens
 
 INSTRUCTIONS: Final = (
     "Write a summary of this conversation that can stand in its place: what was asked for, what was found out"
     " and decided, what was done (names of files, commands and values exactly), and what is still open."
     " Write only the summary."
 )
-
-CHARACTERS_PER_TOKEN: Final = 4
-IMAGE_TOKENS: Final = 1_500
-PDF: Final = "application/pdf"
-BYTES_PER_PDF_TOKEN: Final = 50
-MESSAGE_TOKENS: Final = 4
-"""Rules of thumb, used only for what no reply has counted yet: the provider's own count takes their place."""
 
 LEAST_REPLACED: Final = 0.2
 """Which part of the messages a summary has to replace to be worth its request."""
@@ -62,60 +55,10 @@ async def compact(setup: Setup, state: State, instructions: str | None) -> None:
         state.change_context("compact", lambda snap: change, own=True)
 
 
-def context_tokens(setup: Setup, state: State) -> int:
-    """Return about how many tokens the next request reads.
-
-    The count of the last reply's provider is the base; only what came after it is estimated.
-    """
-    snap = state.snapshot_now()
-    if snap.context_count is not None:
-        tokens, covered = snap.context_count
-        return tokens + _estimate(snap, covered)
-    fixed = len(setup.system or "") + sum(
-        _spec_length(spec.description, spec.input_schema) for spec in setup.tool_specs
-    )
-    return _estimate(snap, 0) + fixed // CHARACTERS_PER_TOKEN
-
-
 def context_used(setup: Setup, state: State) -> float | None:
     """Return the fraction of the context window that the next request takes; None where the window is unknown."""
     window = setup.model.context_window
     return None if window is None else context_tokens(setup, state) / window
-
-
-def _estimate(snap: Snapshot, start: int) -> int:
-    total = 0
-    for message in snap.messages[start:]:
-        total += message_tokens(message)
-    return total
-
-
-def message_tokens(message: Message) -> int:
-    """Return about how many tokens a message has."""
-    total = MESSAGE_TOKENS
-    for block in message.blocks:
-        total += _block_tokens(block)
-    return total
-
-
-def _block_tokens(block: Block) -> int:
-    match block:
-        case TextBlock() | ThinkingBlock():
-            return len(block.text) // CHARACTERS_PER_TOKEN
-        case ToolCall():
-            return (len(block.name) + _spec_length(block.raw_args or "", block.args)) // CHARACTERS_PER_TOKEN
-        case ToolResultBlock():
-            return sum(_block_tokens(inner) for inner in block.content)
-        case Image():
-            return IMAGE_TOKENS
-        case File():
-            return len(block.data) // (BYTES_PER_PDF_TOKEN if block.media_type == PDF else CHARACTERS_PER_TOKEN)
-        case _:
-            return 0
-
-
-def _spec_length(text: str, value: object) -> int:
-    return len(text) + len(str(value))
 
 
 class Compacting(Protocol):

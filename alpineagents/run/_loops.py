@@ -14,6 +14,7 @@ from ..record._entries import StopEntry, Stopped, StoppedByLimit, StoppedByUntil
 from ..record._value import Value
 from ..state import State
 from ._compact import compact_if_full
+from ._setup import Setup
 
 Until: TypeAlias = Callable[[State], bool | Awaitable[bool]]
 """A stop rule: a plain or async function from State to bool."""
@@ -45,7 +46,10 @@ class Loop(Value):
         return _loop(self.body, self.until if until is None else until, self.limit if limit is None else limit)
 
     async def __call__(self, agent: Any, state: State) -> None:
-        """Run turns. Before each: a stop that is set, the ``until`` functions in order, the limit. Checkpoint: yes."""
+        """Run turns. Before each: a stop that is set, the ``until`` functions in order, the limit, the budget.
+
+        Checkpoint: yes.
+        """
         await trio.lowlevel.checkpoint()
         turns = 0
         while (stopped := await self._reason(state, turns)) is None:
@@ -71,7 +75,10 @@ class Loop(Value):
                 raise TypeError(f"until function {_name(rule)} must return a bool, not {type(verdict).__name__}")
             if verdict:
                 return StoppedByUntil(_name(rule))
-        return StoppedByLimit(turns) if turns >= self.limit else None
+        if turns >= self.limit:
+            return StoppedByLimit(turns)
+        setup = state.run_setup
+        return setup.purse.stop() if isinstance(setup, Setup) and setup.purse is not None else None
 
 
 def _record_stop(state: State, stopped: Stopped | None) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Awaitable
+from functools import partial
 
 import trio
 
-from .._errors import ResumeWarning
+from .._errors import BudgetError, ResumeWarning
 from ..record._entries import (
     AgentInfo,
     Entry,
     RunStartEntry,
+    StoppedByBudget,
     ToolOutcome,
 )
 from ..record._frozen import Json
 from ..record._messages import Message
 from ..state import State, close_pending, parent_call
-from ._groups import most_important
+from ._groups import leaves, most_important
+from ._inherit import of_run
 from ._keeper import keeping
 from ._setup import Setup, as_store, how_closed, is_recorded, record_error, refuse_finished, told, unprotected
 
@@ -34,22 +38,55 @@ def as_state(subject: str | State) -> State:
 async def run(setup: Setup, state: State) -> Json:
     """Run the Agent's loop on *state* and return its answer."""
     refuse_finished(state, "run")
-    with state.in_run():
+    effective = of_run(setup, state)
+    if effective.rules is not None:
+        from ._permissions import refuse_without_human  # only for who has some
+
+        refuse_without_human(effective)
+    with state.in_run(effective):
         await trio.lowlevel.checkpoint()
-        return await keeping(state, setup.store or as_store(state), lambda: _work(setup, state))
+        if effective.sinks:
+            return await _followed(effective, state)
+        return await _kept(effective, state)
+
+
+async def _followed(setup: Setup, state: State) -> Json:
+    """Run it, and tell the streams when it begins and when it has ended."""
+    if setup.purse is None:
+        raise AssertionError("a run that streams follow has a purse")
+    for sink in setup.sinks:
+        sink.begin(state, setup.purse)
+    error: BaseException | None = None
+    try:
+        return await _kept(setup, state)
+    except BaseException as failure:
+        error = failure
+        raise
+    finally:
+        for sink in setup.sinks:
+            sink.end(state, error)
+        del error  # its traceback holds this frame
+
+
+def _kept(setup: Setup, state: State) -> Awaitable[Json]:
+    """Return the run, to be awaited: saved where there is a store. Not async itself: each frame is 200 bytes a run."""
+    work = partial(_work, setup, state)
+    store = setup.store or as_store(state)
+    return work() if store is None else keeping(state, store, work)
 
 
 async def _work(setup: Setup, state: State) -> Json:
     _warn_if_another(setup.info, state)
     async with setup.model.session():
-        call = parent_call(state)
-        parent_ids = (None, None) if call is None else (call[0].id, call[1])
-        start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, setup.info, *parent_ids))
-        state.run_begins(call)
+        start = _begin(setup.info, state)
         try:
             if setup.reporter is not None:
                 told(setup.reporter.on_run_start, state, setup.agent)
-            await unprotected(setup.loop, setup.agent, state)
+            try:
+                await unprotected(setup.loop, setup.agent, state)
+            except Exception as error:
+                if not _ended_by_budget(setup, state, error):
+                    raise
             close_pending(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
         except BaseException as error:
             _close(state, start, error)
@@ -57,6 +94,30 @@ async def _work(setup: Setup, state: State) -> Json:
             raise
         _report_end(setup, state, None)
     return state.answer
+
+
+def _begin(info: AgentInfo, state: State) -> Entry | None:
+    """Record that the run starts, and which tool call it is part of."""
+    call = parent_call(state)
+    parent, call_id = (None, None) if call is None else (call.state, call.call_id)
+    parent_id = None if parent is None else parent.id
+    start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, info, parent_id, call_id))
+    state.run_begins(parent, call_id)
+    return start
+
+
+def _ended_by_budget(setup: Setup, state: State, error: Exception) -> bool:
+    """Whether the budget has ended the loop, be it by what was asked beside *state*: then it has ended normally."""
+    if setup.purse is None or not all(isinstance(leaf, BudgetError) for leaf in leaves(error)):
+        return False
+    if isinstance(state.stopped, StoppedByBudget):
+        return True
+    from ._budget import record_stop  # loaded already by who made the purse
+
+    stopped = setup.purse.stop()
+    if stopped is not None:
+        record_stop(state, stopped)
+    return stopped is not None
 
 
 def _report_end(setup: Setup, state: State, error: BaseException | None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 import trio
 
 from .._contracts import Model, Reporter, Store, Tool
+from .._errors import BudgetError
+from .._human import Human
 from ..record._blocks import ToolCall
 from ..record._entries import (
     AgentInfo,
@@ -26,7 +28,11 @@ from ..record._snapshot import Snapshot
 from ..state import Recorder, State, error_text
 from ..state._closing import MAY_HAVE_RUN
 from ._groups import is_cancellation, is_interrupt
-from ._keeper import keeping
+
+if TYPE_CHECKING:
+    from ..tools._permissions import Rule
+    from ._budget import Budget, Purse
+    from ._tee import Sink
 
 T = TypeVar("T")
 
@@ -47,6 +53,16 @@ class Setup:
     store: Store | None
     max_parallel_tools: int
     info: AgentInfo
+    human: Human | None = None
+    rules: tuple[Rule, ...] | None = None
+    """Who decides about tool calls; None = all run."""
+    budget: Budget | None = None
+    purse: Purse | None = None
+    """What counts against the budgets of this run and those above; None where nothing has to be counted."""
+    sinks: tuple[Sink, ...] = ()
+    """The streams that follow the run; *reporter* tells them."""
+    above: Setup | None = None
+    """Of the run whose tool call this one is in."""
 
 
 @trio.lowlevel.disable_ki_protection
@@ -61,23 +77,7 @@ def told(fn: Callable[..., None], *args: Any) -> None:
     fn(*args)
 
 
-@trio.lowlevel.enable_ki_protection
-async def acted(action: Callable[..., Awaitable[T]], setup: Setup, state: State, *args: Any) -> T:
-    """Await ``action(setup, state, *args)``; outside a run with what a run puts around it: session and store."""
-    if state.running:
-        result = await action(setup, state, *args)
-        if state.store is not None and state.keeper is None:  # the run that saves it has ended meanwhile
-            await state.wait_saved(state.snapshot_now().length)
-        return result
-
-    async def alone() -> T:
-        async with setup.model.session():
-            return await action(setup, state, *args)
-
-    return await keeping(state, setup.store or as_store(state), alone)
-
-
-def as_store(state: State) -> Store | None:
+def as_store(state: Recorder) -> Store | None:
     """Return the Store that a State was loaded from or saved in."""
     return state.store if isinstance(state.store, Store) else None
 
@@ -104,6 +104,8 @@ def record_error(
     usage: Usage = NO_USAGE,
 ) -> None:
     """Record an exception."""
+    if isinstance(error, BudgetError) and action in ("ask", "compact") and usage == NO_USAGE:
+        return  # nothing was sent, and the stop of the run tells why
     content = "Cancelled" if is_cancellation(error) else error_text(error)
 
     def make(snap: Snapshot, at: datetime) -> Entry:

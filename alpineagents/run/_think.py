@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 import trio
@@ -26,6 +28,12 @@ from ..state import State, current_calls, surrounded, take_request_back
 from ._keeper import barrier
 from ._setup import Setup, record_error, refuse_finished, told, unprotected, usage_of
 
+if TYPE_CHECKING:
+    from ._budget import Spending
+
+ANOTHER_REQUEST: Final = ("retry", "fallback", "continued")
+"""Kinds of ModelEvents that tell of another request about to be sent."""
+
 
 @trio.lowlevel.enable_ki_protection
 async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, tool_choice: str) -> Reply:
@@ -35,23 +43,24 @@ async def think(setup: Setup, state: State, tools: Iterable[str | Tool] | None, 
     with state.acting("think"):
         refuse_finished(state, "think")
         _refuse_in_turn(state.snapshot_now())
-        _open_request(state, setup.model.name, shown)
-        spent = NO_USAGE
-        try:
-            if setup.reporter is not None:
-                told(setup.reporter.on_think_start, state)
-            request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
-            token = current_calls.set(surrounded(state, None))
+        with _reserving(setup, state) as spending:
+            _open_request(state, setup.model.name, shown)
+            spent = NO_USAGE
             try:
-                answer = await respond(setup, state, request, setup.reporter)
-            finally:
-                current_calls.reset(token)
-            spent = answer.usage
-            reply = with_unique_ids(state.snapshot_now(), answer)
-            state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, reply))
-        except BaseException as error:
-            record_error(state, error, "think", usage=spent + usage_of(error))
-            raise
+                if setup.reporter is not None:
+                    told(setup.reporter.on_think_start, state)
+                request = Request(messages=state.messages, system=setup.system, tools=specs, tool_choice=tool_choice)
+                token = current_calls.set(surrounded(state, None, setup))
+                try:
+                    answer = await _answer(setup, state, request, setup.reporter, spending)
+                finally:
+                    current_calls.reset(token)
+                spent = answer.usage
+                reply = with_unique_ids(state.snapshot_now(), answer)
+                state.commit(lambda snap, at: ModelReplyEntry(snap.length, snap.turn, at, reply))
+            except BaseException as error:
+                record_error(state, error, "think", usage=spent + usage_of(error))
+                raise
         if setup.reporter is not None:
             _report(setup.reporter, state, reply)
         if reply.cut_off and all(is_blank(block) for block in reply.blocks):
@@ -73,10 +82,74 @@ def _report(reporter: Reporter, state: State, reply: Reply) -> None:
 
 
 async def respond(setup: Setup, state: State, request: Request, reporter: Reporter | None) -> Reply:
-    """Ask the model, once what led here is durable; record its events, and report its deltas to *reporter*."""
+    """Ask the model, once what led here is durable; record its events, and report its deltas to *reporter*.
 
-    def emit(event: TextDelta | ThinkingDelta | ModelEvent) -> None:
+    Raises:
+        BudgetError: the budget doesn't allow the request, or the next try of it.
+    """
+    with _reserving(setup, state) as spending:
+        return await _answer(setup, state, request, reporter, spending)
+
+
+def _reserving(setup: Setup, state: State) -> AbstractContextManager[Spending | None]:
+    """Return a block that reserves what a request takes out of the run's purse; BudgetError where nothing is left."""
+    if setup.purse is None:
+        return _UNCOUNTED
+    from ._budget import Spending  # loaded already by who made the purse
+    from ._tokens import context_tokens
+
+    return Spending(setup.purse, state, setup.model, context_tokens(setup, state) if setup.purse.weighs() else 0)
+
+
+_UNCOUNTED: Final = nullcontext()
+
+
+def _answer(
+    setup: Setup, state: State, request: Request, reporter: Reporter | None, spending: Spending | None
+) -> Awaitable[Reply]:
+    """Return the request, to be awaited. Not async itself: a frame less for each of the many that wait for a model."""
+    if spending is None:
+        return _respond(setup, state, request, reporter, None)
+    return _spend(setup, state, request, reporter, spending)
+
+
+async def _spend(setup: Setup, state: State, request: Request, reporter: Reporter | None, spending: Spending) -> Reply:
+    await barrier(state)  # where that fails nothing was sent, and what was reserved is given back
+    try:
+        reply = await _respond(setup, state, request, reporter, spending)
+    except BaseException as error:
+        spending.end(usage_of(error))
+        raise
+    spending.end(reply.usage)
+    return reply
+
+
+async def _respond(
+    setup: Setup, state: State, request: Request, reporter: Reporter | None, spending: Spending | None
+) -> Reply:
+    await barrier(state)
+    reply = await unprotected(setup.model.respond, request, _Emit(state, reporter, spending))
+    if not isinstance(reply, Reply):
+        raise TypeError(f"{setup.model.name}: respond must return a Reply, not {type(reply).__name__}")
+    return reply
+
+
+@final
+class _Emit:
+    """What the model tells of a reply while it comes. A class: with a closure each waiting agent had 250 bytes more."""
+
+    __slots__ = ("_reporter", "_spending", "_state")
+
+    def __init__(self, state: State, reporter: Reporter | None, spending: Spending | None) -> None:
+        self._state = state
+        self._reporter = reporter
+        self._spending = spending
+
+    def __call__(self, event: TextDelta | ThinkingDelta | ModelEvent) -> None:
+        state, reporter = self._state, self._reporter
         if isinstance(event, ModelEvent):
+            if self._spending is not None and event.kind in ANOTHER_REQUEST:
+                self._spending.again()
             state.commit(lambda snap, at: ModelEventEntry(snap.length, snap.turn, at, event))
             if reporter is not None:
                 reporter.on_model_event(state, event)
@@ -85,12 +158,6 @@ async def respond(setup: Setup, state: State, request: Request, reporter: Report
                 reporter.on_text(state, event.text)
             else:
                 reporter.on_thinking(state, event.text)
-
-    await barrier(state)
-    reply = await unprotected(setup.model.respond, request, emit)
-    if not isinstance(reply, Reply):
-        raise TypeError(f"{setup.model.name}: respond must return a Reply, not {type(reply).__name__}")
-    return reply
 
 
 def _shown(setup: Setup, tools: object) -> tuple[tuple[ToolSpec, ...], tuple[str, ...] | None]:

@@ -13,10 +13,11 @@ from .._contracts import Tool, ToolContext
 from .._errors import ToolInputError
 from ..record._blocks import ResultBlock, ToolCall
 from ..record._entries import Entry, ToolResultEntry
+from ..record._frozen import FrozenDict
 from ..record._messages import NO_USAGE
 from ..record._snapshot import Snapshot
 from ..state import State, close_call, close_pending, current_calls, surrounded
-from ..tools import Ending, failed, run_call
+from ..tools import Ending, failed, read_args, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._keeper import barrier
 from ._setup import Setup, how_closed, is_recorded, record_error, refuse_finished, told
@@ -29,6 +30,8 @@ class _Planned:
     call: ToolCall
     tool: Tool
     args: Any
+    decided_by: str | None = None
+    """``repr`` of the permission that allowed it."""
 
 
 @trio.lowlevel.enable_ki_protection
@@ -36,9 +39,13 @@ async def use_tools(setup: Setup, state: State) -> None:
     """Run the pending calls, each once."""
     with state.acting("use_tools"):
         refuse_finished(state, "use_tools")
+        if setup.rules is not None:
+            _refuse_without_human(setup)
         start = state.snapshot_now().length
         try:
             planned = _plan(setup, state)
+            if setup.rules is not None:
+                planned = await _permitted(setup, state, planned)
             if planned:
                 await barrier(state)
             await _run_all(setup, state, planned)
@@ -48,6 +55,20 @@ async def use_tools(setup: Setup, state: State) -> None:
             if is_interrupt(error):
                 close_pending(state, *how_closed(error))
             raise
+
+
+def _refuse_without_human(setup: Setup) -> None:
+    from ._permissions import refuse_without_human  # only for who has some
+
+    refuse_without_human(setup)
+
+
+async def _permitted(setup: Setup, state: State, planned: list[_Planned]) -> list[_Planned]:
+    """Return the calls that may run."""
+    from ._permissions import permitted  # only for who has some
+
+    allowed = await permitted(setup, state, [(one.call, one.tool) for one in planned])
+    return [attrs.evolve(one, decided_by=allowed[one.call.id]) for one in planned if one.call.id in allowed]
 
 
 async def _run_all(setup: Setup, state: State, planned: list[_Planned]) -> None:
@@ -69,7 +90,7 @@ def _plan(setup: Setup, state: State) -> list[_Planned]:
     for call in snap.pending_calls:
         try:
             tool = _find(setup, snap, call)
-            planned.append(_Planned(call, tool, tool.read_args(_args(snap, call))))
+            planned.append(_Planned(call, tool, read_args(tool, _args(snap, call))))
         except ToolInputError as error:
             wrong = failed(error, setup.tool_map.get(call.name))
             _record(state, call, wrong)
@@ -85,7 +106,8 @@ def _find(setup: Setup, snap: Snapshot, call: ToolCall) -> Tool:
     shown = list(setup.tool_map) if snap.shown_tools is None else snap.shown_tools
     import difflib  # only here, and slow to import
 
-    near = difflib.get_close_matches(call.name, shown, n=1)
+    parts = (call.name[:100], call.name[:100].rpartition(".")[2])  # some write functions.read_file
+    near = [match for part in parts for match in difflib.get_close_matches(part, shown, n=1)]
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ToolInputError(f"There is no tool {call.name!r:.100}.{hint} Available: {', '.join(shown) or 'none'}.")
 
@@ -98,6 +120,8 @@ def _args(snap: Snapshot, call: ToolCall) -> Any:
         raise ToolInputError(
             "The arguments were cut off by the output limit; the tool did not run. Send the call again, shorter."
         )
+    if not (call.raw_args or "").strip():
+        return FrozenDict()  # what some models send for no arguments
     raise ToolInputError(
         f"The arguments are not a JSON object; the tool did not run. They were: {(call.raw_args or '')[:300]}"
     )
@@ -123,7 +147,7 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
     @trio.lowlevel.enable_ki_protection
     async def task(one: _Planned) -> None:
         try:
-            if slots is None:
+            if slots is None or one.tool.is_subagent:
                 await _run_one(setup, state, one)
             else:
                 async with slots:
@@ -153,9 +177,10 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
         state,
         setup.agent,
         call,
-        lambda content, outcome, error, full=None: _record_late(state, call, Ending(content, outcome, full, error)),
+        lambda content, outcome, error, full=None: _record_late(state, one, Ending(content, outcome, full, error)),
+        None if setup.reporter is None else setup.reporter.on_tool_progress,
     )
-    token = current_calls.set(surrounded(state, call.id))
+    token = current_calls.set(surrounded(state, call.id, setup))
     try:
         ending = await run_call(tool, one.args, context)
     except BaseException as error:
@@ -164,7 +189,7 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
         raise
     finally:
         current_calls.reset(token)
-    _record(state, call, ending)
+    _record(state, call, ending, one.decided_by)
     if setup.reporter is not None:
         told(setup.reporter.on_tool_end, state, call, ending.content, ending.outcome)
 
@@ -174,24 +199,25 @@ def _record_failure(state: State, call: ToolCall, error: BaseException) -> None:
         record_error(state, error, "use_tools", call=call)
 
 
-def _record(state: State, call: ToolCall, ending: Ending) -> None:
+def _record(state: State, call: ToolCall, ending: Ending, decided_by: str | None = None) -> None:
     def make(snap: Snapshot, at: datetime) -> Entry | None:
         if not snap.is_pending(call.id):  # it timed out, and meanwhile its thread has given its own result
             return None
-        return _entry(state, snap, at, call, ending, late=False)
+        return _entry(state, snap, at, call, ending, decided_by, late=False)
 
     state.commit(make)
 
 
-def _record_late(state: State, call: ToolCall, ending: Ending) -> None:
+def _record_late(state: State, one: _Planned, ending: Ending) -> None:
     def make(snap: Snapshot, at: datetime) -> Entry:
-        return _entry(state, snap, at, call, ending, late=not snap.is_pending(call.id))
+        late = not snap.is_pending(one.call.id)
+        return _entry(state, snap, at, one.call, ending, one.decided_by, late=late)
 
     state.commit(make)
 
 
 def _entry(
-    state: State, snap: Snapshot, at: datetime, call: ToolCall, ending: Ending, *, late: bool
+    state: State, snap: Snapshot, at: datetime, call: ToolCall, ending: Ending, decided_by: str | None, *, late: bool
 ) -> ToolResultEntry:
     content: tuple[ResultBlock, ...] = ending.content
     child_ids, usage = state.children_of(call.id)
@@ -206,7 +232,7 @@ def _entry(
         ending.outcome,
         child_ids,
         usage,
-        None,
+        decided_by,
         late,
         ending.full,
         ending.error,

@@ -1,11 +1,19 @@
 """One conversation and its record: State, and what its methods return."""
 
-from ._closing import close_after_crash, close_call, close_pending, error_text, take_request_back
+from ._closing import (
+    close_after_crash,
+    close_call,
+    close_pending,
+    close_stopped,
+    closing,
+    error_text,
+    take_request_back,
+)
 from ._context import call_nursery, current_calls, parent_call, surrounded
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt
-from ._recorder import Recorder
-from ._show import describe, stop_reason
+from ._recorder import Make, Recorder
+from ._show import describe, one_line, stop_reason
 from ._snapshot import StateSnapshot
 from ._state import State
 from ._waiters import runs_event_loop
@@ -13,6 +21,7 @@ from ._watch import Watch
 
 __all__ = [
     "ExtraDataEdit",
+    "Make",
     "Receipt",
     "Recorder",
     "State",
@@ -22,9 +31,12 @@ __all__ = [
     "close_after_crash",
     "close_call",
     "close_pending",
+    "close_stopped",
+    "closing",
     "current_calls",
     "describe",
     "error_text",
+    "one_line",
     "parent_call",
     "runs_event_loop",
     "stop_reason",

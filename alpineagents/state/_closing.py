@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..record._blocks import TextBlock, ToolCall
-from ..record._entries import Entry, ErrorEntry, ToolOutcome, ToolResultEntry
+from ..record._entries import Entry, ErrorEntry, StopEntry, StoppedByPermission, ToolOutcome, ToolResultEntry
 from ..record._replay import turn_of_error
 from ..record._snapshot import Snapshot
-from ._recorder import Recorder
+from ._recorder import Make, Recorder
 
 MAY_HAVE_RUN = "it may or may not have taken effect: check before you do it again"
 
@@ -24,16 +24,31 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def close_call(state: Recorder, call: ToolCall, outcome: ToolOutcome, text: str) -> None:
-    """Give *call* a result that says why it has no better one; nothing if it has one already."""
+def closing(
+    state: Recorder,
+    call: ToolCall,
+    outcome: ToolOutcome,
+    text: str,
+    decided_by: str | None = None,
+    error: BaseException | None = None,
+) -> Make:
+    """Return what gives *call* a result that says why it has no better one; nothing if it has one already."""
 
     def make(snap: Snapshot, at: datetime) -> Entry | None:
         if not snap.is_pending(call.id):
             return None
         child_ids, usage = state.children_of(call.id)
-        return ToolResultEntry(snap.length, snap.turn, at, (TextBlock(text),), call, outcome, child_ids, usage)
+        content = (TextBlock(text),)
+        return ToolResultEntry(
+            snap.length, snap.turn, at, content, call, outcome, child_ids, usage, decided_by, error=error
+        )
 
-    state.commit(make)
+    return make
+
+
+def close_call(state: Recorder, call: ToolCall, outcome: ToolOutcome, text: str) -> None:
+    """Give *call* a result that says why it has no better one; nothing if it has one already."""
+    state.commit(closing(state, call, outcome, text))
 
 
 def close_pending(state: Recorder, outcome: ToolOutcome, text: str) -> None:
@@ -54,7 +69,29 @@ def take_request_back(state: Recorder, content: str, error: BaseException | None
     state.commit(make)
 
 
+def close_stopped(state: Recorder, stopped: StoppedByPermission, text: str) -> None:
+    """Record a refusal that stops the turn: the stop, the refused call with *text*, the others as cancelled.
+
+    All of it is seen and saved as one. The stop comes first, so whoever finds only a part of it in a torn file knows
+    what the rest was.
+    """
+
+    def stop(snap: Snapshot, at: datetime) -> Entry | None:
+        return None if snap.finished or snap.stopped == stopped else StopEntry(snap.length, snap.turn, at, stopped)
+
+    call = stopped.call
+    cancelled = f"(cancelled: the refusal of {call.name} stopped the turn, and this call did not run)"
+    others = [
+        closing(state, other, ToolOutcome.CANCELLED, cancelled) for other in state.pending_calls if other.id != call.id
+    ]
+    refused = closing(state, call, ToolOutcome.DENIED, text, stopped.permission)
+    state.commit_all([stop, refused, *others])
+
+
 def close_after_crash(state: Recorder) -> None:
     """Close what was under way when the process that wrote this history ended."""
+    snap = state.snapshot_now()
+    if isinstance(snap.stopped, StoppedByPermission) and snap.stopped.call in snap.calls:
+        close_stopped(state, snap.stopped, "(denied)")
     take_request_back(state, "Aborted: the process ended while the request waited for its reply")
     close_pending(state, ToolOutcome.ABORTED, f"(aborted: the process ended during this call; {MAY_HAVE_RUN})")

@@ -21,6 +21,8 @@ class Surrounding(NamedTuple):
     """What runs it."""
     nurseries: int
     """How many nurseries that task had open before."""
+    run: object
+    """What the run around works with, for the runs below it."""
 
     def is_above(self, task: trio.lowlevel.Task) -> bool:
         """Whether *task* is part of it, not only started from inside it: it runs below a nursery that is."""
@@ -41,21 +43,21 @@ call_nursery: ContextVar[trio.Nursery | None] = ContextVar("alpineagents.call_nu
 """In a sync tool's thread: the nursery of its call, in which ``run_sync`` runs."""
 
 
-def surrounded(state: Recorder, call_id: str | None) -> tuple[Surrounding, ...]:
+def surrounded(state: Recorder, call_id: str | None, run: object) -> tuple[Surrounding, ...]:
     """Return what is around the code of a call, or of a request, that begins here."""
     task = trio.lowlevel.current_task()
-    return (*current_calls.get(), Surrounding(state, call_id, task, len(task.child_nurseries)))
+    return (*current_calls.get(), Surrounding(state, call_id, task, len(task.child_nurseries), run))
 
 
-def parent_call(state: Recorder) -> tuple[Recorder, str] | None:
-    """Return the State and id of the call that a run of *state*, beginning here, is a subagent of."""
+def parent_call(state: Recorder) -> Surrounding | None:
+    """Return the call that a run of *state*, beginning here, is a subagent of."""
     calls = current_calls.get()
     task = trio.lowlevel.current_task() if calls else None
     for around in reversed(calls):
         owner, call_id = around.state, around.call_id
         is_part = call_id is not None and owner is not state and task is not None and around.is_above(task)
         if is_part and call_id is not None and owner.snapshot_now().is_pending(call_id):
-            return owner, call_id
+            return around
     return None
 
 

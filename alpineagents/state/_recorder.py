@@ -8,7 +8,7 @@ happened whole or not at all: what it may have appended lies behind the publishe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Protocol, TypeAlias, final
@@ -52,6 +52,13 @@ class Keeper(Saver, Protocol):
         """Something was recorded. Called in any thread or signal handler, right after the commit."""
 
 
+class Listener(Protocol):
+    """Follows what a State records."""
+
+    def notice(self) -> None:
+        """Something was recorded. Called in any thread or signal handler, right after the commit."""
+
+
 class Recorder(Values):
     """What a State is to the library's other parts: commits, waiters, who acts on it, what is saved."""
 
@@ -59,13 +66,16 @@ class Recorder(Values):
         "_action",
         "_children",
         "_keepers",
+        "_listeners",
         "_lock",
         "_run",
         "_saving",
         "_span",
         "_turns",
         "_waiters",
+        "_wanted_saved",
         "loaded",
+        "run_setup",
         "saved",
         "store",
     )
@@ -79,9 +89,13 @@ class Recorder(Values):
         self._run: object = None
         self._action: str | None = None
         self._keepers: tuple[Keeper, ...] = ()
+        self._listeners: tuple[Listener, ...] = ()
         self._saving: Saving | None = None
+        self._wanted_saved: int = 0
         self._children: Children | None = None
         self._span: Span | None = None
+        self.run_setup: object = None
+        """What the run that is on works with; None while there is none."""
         self.store: Shelf | None = None
         """Where this State is saved; None until a run or ``store.load`` sets it."""
         self.saved: int = 0
@@ -117,11 +131,53 @@ class Recorder(Values):
                 if self._snap is snap:
                     self._snap = new
                     break
+        self._tell()
+        return entry
+
+    def commit_all(self, makes: Sequence[Make]) -> list[Entry]:
+        """Append the entries that *makes* return, in order, as one: who reads or saves sees none of them, or all.
+
+        Otherwise as ``commit``. Each is made behind those before it.
+
+        Raises:
+            ValueError: one of them is refused; nothing has changed.
+        """
+        with self._lock:
+            while True:
+                snap = new = self._snap
+                at = utc_now()
+                if snap.updated_at is not None and at < snap.updated_at:
+                    at = snap.updated_at
+                entries: list[Entry] = []
+                for make in makes:
+                    if (entry := make(new, at)) is not None:
+                        new = fold(new, entry)
+                        entries.append(entry)
+                if self._snap is snap:  # as in commit
+                    self._snap = new
+                    break
+        self._tell()
+        return entries
+
+    def _tell(self) -> None:
         for keeper in self._keepers:
             keeper.notice()
+        for listener in self._listeners:
+            listener.notice()
         if self._waiters:
             self.wake_waiters()
-        return entry
+
+    @contextmanager
+    @trio.lowlevel.enable_ki_protection
+    def heard_by(self, listener: Listener) -> Iterator[None]:
+        """Tell *listener* of what is recorded from now on."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._listeners = tuple([other for other in self._listeners if other is not listener])
 
     # Waiting
 
@@ -149,9 +205,17 @@ class Recorder(Values):
         Raises:
             StoreError: they couldn't be saved.
         """
-        await trio.lowlevel.checkpoint()
-        while self.saved < length and (saver := self.keeper or self.store) is not None:
-            await saver.save(self)
+        with self._lock:
+            self._wanted_saved += 1
+        try:
+            await trio.lowlevel.checkpoint()
+            while self.saved < length and (saver := self.keeper or self.store) is not None:
+                await saver.save(self)
+        finally:
+            with self._lock:
+                self._wanted_saved -= 1
+            if self._waiters:
+                self.wake_waiters()
 
     def saving(self) -> Saving:
         """Return the State's lease and the queue of its writers."""
@@ -159,6 +223,12 @@ class Recorder(Values):
             if self._saving is None:
                 self._saving = Saving(self._lock)
             return self._saving
+
+    def is_at_work(self) -> bool:
+        """Whether somebody runs the State or saves it, or waits for that."""
+        if self.running or self._keepers or self._wanted_saved:
+            return True
+        return self._saving is not None and self._saving.is_on()
 
     def visible_length(self, snapshot: Snapshot) -> int:
         """Return how many entries of *snapshot* a watcher may see: with a store, those that are durable."""
@@ -173,13 +243,12 @@ class Recorder(Values):
 
     # Subagents
 
-    def run_begins(self, call: tuple[Recorder, str] | None) -> None:
-        """Note that a run has started, and which tool call did it, by its State and id, where one did."""
+    def run_begins(self, parent: Recorder | None, call_id: str | None) -> None:
+        """Note that a run has started, and which tool call of *parent* did it, where one did."""
         if self._span is not None:
             self._span.end(self.usage)
             self._span = None
-        if call is not None:
-            parent, call_id = call
+        if parent is not None and call_id is not None:
             with parent._lock:
                 if parent._children is None:
                     parent._children = Children()
@@ -208,25 +277,26 @@ class Recorder(Values):
             return True
         return self._run is not None and self._run is not trio.lowlevel.current_task()
 
-    @contextmanager
-    @trio.lowlevel.enable_ki_protection
-    def in_run(self) -> Iterator[None]:
-        """Hold the State for a run, whose loop the current task runs.
+    def in_run(self, setup: object = None) -> Running:
+        """Return a block that holds the State for a run, whose loop the current task runs; ValueError where one is on.
 
-        Raises:
-            ValueError: another run is on.
+        *setup*: what the run works with.
         """
+        return Running(self, setup)
+
+    def begin_run(self, setup: object) -> None:
+        """Begin a run; ValueError where one is on."""
         with self._lock:
             if self._run is not None:
                 raise ValueError(
                     f"State {self._id} is in a run already; await that one first, or run a fork: state.fork()"
                 )
-            self._run = trio.lowlevel.current_task()
-        try:
-            yield
-        finally:
-            self._run = None
-            self.wake_waiters()
+            self._run, self.run_setup = trio.lowlevel.current_task(), setup
+
+    def end_run(self) -> None:
+        """Let the next run begin."""
+        self._run = self.run_setup = None
+        self.wake_waiters()
 
     def acting(self, action: str) -> Acting:
         """Return a block that holds the State for one think, use_tools or compact; ValueError where one is on."""
@@ -257,6 +327,23 @@ class Recorder(Values):
             with self._lock:
                 self._keepers = tuple([other for other in self._keepers if other is not keeper])
             self.wake_waiters()
+
+
+@final
+class Running:
+    """A block that holds a State for a run. A class, since a generator would cost a run another 300 bytes."""
+
+    __slots__ = ("_setup", "_state")
+
+    def __init__(self, state: Recorder, setup: object) -> None:
+        self._state = state
+        self._setup = setup
+
+    def __enter__(self) -> None:
+        self._state.begin_run(self._setup)
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._state.end_run()
 
 
 @final

@@ -82,6 +82,10 @@ class Saving:
             self._lease = self.home = None
             await lease.__aexit__(None, None, None)
 
+    def is_on(self) -> bool:
+        """Whether somebody holds the State, or is about to."""
+        return self._count > 0 or self._gate.holder() is not None
+
     def writing(self) -> AbstractAsyncContextManager[None]:
         """Return the block in which one may write; the others wait for their turn."""
         return self._writers.turn()

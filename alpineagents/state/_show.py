@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+import re
+from typing import Final, assert_never
 
 from ..record._blocks import File, Image, ResultBlock, TextBlock, ToolCall
 from ..record._codec import unknown_parts
@@ -36,15 +37,24 @@ LINE = 500
 """Longest line, in characters: a reply can have many calls, each of them shown."""
 
 
+# Control characters, and those that turn the order of the others around (Unicode's bidirectional controls).
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
 def show(snapshot: Snapshot) -> str:
     """Return one line per entry, such as ``[turn 1] tool_result read_file: 8 B``, and a last one with how it stands."""
     lines = [_line(f"[turn {entry.turn}] {entry.kind} {describe(entry)}") for entry in snapshot.history]
     return "\n".join([*lines, standing(snapshot)])
 
 
+def one_line(text: str) -> str:
+    """Return *text* as one line that can be printed anywhere: what would do something to a terminal becomes a ?."""
+    return _CONTROLS.sub("?", " ".join(text.split())).encode("utf-8", "replace").decode()
+
+
 def _line(text: str) -> str:
-    """One line that can be printed anywhere, whatever characters it came with, cut where it is long."""
-    line = " ".join(text.split()).encode("utf-8", "replace").decode()
+    """One such line, cut where it is long."""
+    line = one_line(text)
     return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
@@ -93,7 +103,7 @@ def stop_reason(stopped: Stopped) -> str:
         case StoppedByPermission(call, permission):
             return f"{permission} refused {call.name}"
         case StoppedByBudget(what, limit, used):
-            return f"budget of {what}: {used} of {limit}"
+            return f"budget of {what}: {'unknown' if used is None else used} of {limit}"
         case _:
             assert_never(stopped)
 

@@ -16,8 +16,9 @@ from ._waiters import require_trio
 class Watch:
     """An async iterator over entries, live; it loses none, however slow its reader is. Made by ``state.watch()``.
 
-    Ends when the State is finished and no run is on, or when it is closed: with ``aclose``, or by leaving
-    ``async with``. A wait that is cancelled loses nothing either: the next one goes on from there.
+    Ends when the State is finished and nobody runs or saves it any more, or when it is closed: with ``aclose``, or by
+    leaving ``async with``. What couldn't be saved isn't seen. A wait that is cancelled loses nothing either: the next
+    one goes on from there.
 
     Raises (when iterated):
         RuntimeError: outside of a trio task.
@@ -41,7 +42,9 @@ class Watch:
                     entry = snapshot.history[self._next]
                     self._next += 1
                     return entry
-                if snapshot.finished and not self._state.running and self._next >= snapshot.length:
+                if snapshot.finished and not self._state.is_at_work():
+                    if self._next < self._state.visible_length(self._state.snapshot_now()):
+                        continue  # saved just now
                     break
                 await waiter.wait()
         raise StopAsyncIteration

@@ -18,7 +18,7 @@ from ._lease import Lease
 from ._listing import listed_states
 from ._log import StateLog
 from ._rules import check_after, check_entries, checked_id, page
-from ._threads import in_thread
+from ._threads import Threads
 
 _MOST_REMEMBERED: Final = 1_000
 
@@ -47,6 +47,7 @@ class FileStore(Store):
         self.folder: Final = Path(folder).expanduser().absolute()
         self._fsync = fsync
         self._repair = repair
+        self._reading, self._writing, self._leasing = Threads(), Threads(), Threads()
         self._lock = threading.Lock()
         # A log lives as long as somebody uses it; those used last also for what they know about their files.
         self._logs: WeakValueDictionary[str, StateLog] = WeakValueDictionary()
@@ -69,7 +70,7 @@ class FileStore(Store):
             ValueError: an entry or *info* isn't a JSON object.
         """
         check_entries(first_seq, entries)
-        await in_thread(self._log(state_id).append, first_seq, entries, info, abandon_on_cancel=True)
+        await self._writing.run(self._log(state_id).append, first_seq, entries, info, abandon_on_cancel=True)
 
     async def read(self, state_id: str, after: int = 0) -> Sequence[bytes]:
         """Return the entries from position *after* on. A line whose writing was cut short isn't there.
@@ -83,7 +84,7 @@ class FileStore(Store):
             StoreError: the file can't be read.
         """
         check_after(after)
-        entries, damage = await in_thread(self._log(state_id).read, after, abandon_on_cancel=True)
+        entries, damage = await self._reading.run(self._log(state_id).read, after, abandon_on_cancel=True)
         if damage is not None:
             warnings.warn(f"{damage}; the rest is left out", stacklevel=3)
         return entries
@@ -98,7 +99,7 @@ class FileStore(Store):
             StoreError: the folder can't be read.
         """
         with store_errors("listed", self.folder):
-            found, faults = await in_thread(listed_states, self.folder, abandon_on_cancel=True)
+            found, faults = await self._reading.run(listed_states, self.folder, abandon_on_cancel=True)
         for fault in faults:
             warnings.warn(fault, stacklevel=3)
         return page(self.folder, found, limit, before)
@@ -112,7 +113,7 @@ class FileStore(Store):
             RunningElsewhereError: somebody holds the State.
             StoreError: the file can't be removed.
         """
-        await in_thread(self._log(state_id).delete)
+        await self._leasing.run(self._log(state_id).delete)
 
     def lease(self, state_id: str) -> AbstractAsyncContextManager[None]:
         """Return what a run holds while it writes: a lock that other processes respect and that dies with this one.
@@ -125,7 +126,7 @@ class FileStore(Store):
             StoreError: the file can't be opened.
         """
         log = self._log(state_id)
-        return Lease(partial(in_thread, log.take_lease), log.end_lease)
+        return Lease(partial(self._leasing.run, log.take_lease), log.end_lease)
 
     def _log(self, state_id: str) -> StateLog:
         """Return the one log of this id."""

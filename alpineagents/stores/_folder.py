@@ -70,10 +70,10 @@ def write_all(fd: int, data: bytes) -> None:
         written += os.write(fd, memoryview(data)[written:])
 
 
-def read_all(fd: int, size: int) -> bytes:
-    """Return the first *size* bytes of a file, or what there is of them."""
+def read_all(fd: int, size: int, start: int = 0) -> bytes:
+    """Return the bytes of a file from *start* up to *size*, or what there is of them."""
     parts: list[bytes] = []
-    at = 0
+    at = start
     while at < size and (part := os.pread(fd, size - at, at)):
         parts.append(part)
         at += len(part)

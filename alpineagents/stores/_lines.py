@@ -79,16 +79,16 @@ class Log:
     """What is wrong with the line behind the last entry; ``None`` if that is only the torn end of a write."""
 
 
-def decode_log(data: bytes) -> Log:
-    """Return the entries of a log, up to the first line that isn't one."""
+def decode_log(data: bytes, first: int = 0) -> Log:
+    """Return the entries of a log, or of its end from position *first* on, up to the first line that isn't one."""
     lines = data.split(b"\n")
     tail = lines.pop()
     entries: list[bytes] = []
     for line in lines:
-        if fault := fault_of(line, len(entries)):
+        if fault := fault_of(line, first + len(entries)):
             return Log(entries, sum(map(len, lines[: len(entries)])) + len(entries), damage=fault)
         entries.append(entry_of(line))
-    if tail and fault_of(tail, len(entries)) is None:
+    if tail and fault_of(tail, first + len(entries)) is None:
         return Log([*entries, entry_of(tail)], len(data), lacks_newline=True)
     return Log(entries, len(data) - len(tail))
 

@@ -19,12 +19,12 @@ from typing import TypeAlias, final
 
 import attrs
 
-from .._errors import ConflictError, CorruptStoreError
+from .._errors import ConflictError, CorruptStoreError, RunningElsewhereError
 from ..record._codec import FORMAT
 from ._folder import make_folder, read_all, store_errors, sync_file, sync_folder, write_all
 from ._lines import WHOLE_INFO_EVERY, Info, Log, decode_log, encode_batch, encode_info, newer_format
 from ._listing import state_ids
-from ._locked import LockedFile, open_locked
+from ._locked import LockedFile, holder_of, open_locked
 from ._rules import check_no_gap, check_same, info_fields, not_found, running_elsewhere
 
 Stamp: TypeAlias = tuple[int, int, int]
@@ -68,6 +68,8 @@ class StateLog:
         self._users = 0
         self._leased = False
         self._known: _Known | None = None
+        self._seen: _Known | None = None
+        """What was read last. Reading believes it without the lock; nothing is written by it."""
         self._failed: tuple[int, int, bytes] | None = None
         """In which file (its inode), from where on, and what of it a write that failed may have left."""
 
@@ -76,7 +78,7 @@ class StateLog:
     def take_lease(self) -> None:
         """Begin a lease, which ``end_lease`` ends."""
         with store_errors("opened", self._path):
-            self._use(lease=True)
+            self._use(lease=True).name_holder()
 
     def end_lease(self) -> None:
         """End the lease. Doesn't block: a write that still hangs closes the file when it ends."""
@@ -86,7 +88,7 @@ class StateLog:
         with self._guard:
             if self._file is not None:
                 if lease and self._leased:
-                    raise running_elsewhere(self._state_id, self._folder)
+                    raise self._held()
                 self._leased |= lease
                 self._users += 1
                 return self._file
@@ -95,10 +97,13 @@ class StateLog:
         try:
             file = open_locked(self._path, create=create)
         except BlockingIOError:
-            raise running_elsewhere(self._state_id, self._folder) from None
+            raise self._held() from None
         with self._guard:  # Only one opens it: the others were refused.
             self._file, self._users, self._leased = file, 1, lease
         return file
+
+    def _held(self) -> RunningElsewhereError:
+        return running_elsewhere(self._state_id, self._folder, holder_of(self._path))
 
     def _unuse(self, *, lease: bool = False) -> None:
         with self._guard:
@@ -139,13 +144,34 @@ class StateLog:
                 stamp = _stamp(os.fstat(fd))
                 if after >= stamp[1] > 0:  # No log has more entries than bytes.
                     return (), None
+                if (new := self._new_since(fd, stamp, after)) is not None:
+                    return new, None
                 data = read_all(fd, stamp[1])
             finally:
                 os.close(fd)
         log = self._decoded(data)
         if self._file is None and log.size == stamp[1] and not log.lacks_newline:
             self._known = _Known(stamp, len(log.entries), log.size)
+        if log.damage is None and not log.lacks_newline:
+            self._seen = _Known(stamp, len(log.entries), log.size)
         return log.entries[after:], self._damage(log)
+
+    def _new_since(self, fd: int, stamp: Stamp, after: int) -> Sequence[bytes] | None:
+        """Return the entries from *after* on by what was read last and what is behind it; None if that doesn't do.
+
+        So who watches a long log doesn't read all of it each time.
+        """
+        seen = self._seen
+        if seen is None or seen.stamp[0] != stamp[0] or after < seen.length or stamp[1] < seen.size:
+            return None
+        if stamp == seen.stamp:
+            return ()
+        log = decode_log(read_all(fd, stamp[1], seen.size), seen.length)
+        if log.damage is not None:
+            return None
+        if not log.lacks_newline:
+            self._seen = _Known(stamp, seen.length + len(log.entries), seen.size + log.size)
+        return log.entries[after - seen.length :]
 
     def _decoded(self, data: bytes) -> Log:
         if version := newer_format(data.partition(b"\n")[0]):

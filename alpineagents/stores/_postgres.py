@@ -5,39 +5,57 @@ from __future__ import annotations
 import math
 import re
 import sys
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack, final
 from uuid import UUID
 
+import attrs
 import trio
 
 from .._contracts import Store
 from .._errors import RunningElsewhereError, StoreError
 from . import _postgres_rows as rows
+from ._postgres_errors import NoTablesError
 from ._postgres_leases import Leases
 from ._postgres_listen import Ear
 from ._rules import check_after, check_entries, checked_id, created_at, info_fields, is_id, not_found
-from ._threads import in_thread
+from ._threads import MOST_THREADS, Threads
 
 if TYPE_CHECKING:
-    from ._postgres_connections import Link
+    from ._postgres_connections import Call, Link
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
-# What the running task read last: of which store, which State, how many entries it had. So ``changed`` knows what its
-# caller, who has just read, doesn't know yet.
-_last_read: ContextVar[tuple[object, str, int] | None] = ContextVar("alpineagents.postgres.last_read", default=None)
+
+@attrs.frozen
+class _Read:
+    """What a task read last, so that ``changed`` knows what its caller, who has just read, doesn't know yet."""
+
+    store: weakref.ref[PostgresStore]
+    state_id: str
+    length: int
+    """How many entries it had."""
+    call: Call
+
+
+_last_read: ContextVar[_Read | None] = ContextVar("alpineagents.postgres.last_read", default=None)
+
+# The ear of each store in this trio run; it lives as long as the store.
+_ears: trio.lowlevel.RunVar[weakref.WeakKeyDictionary[PostgresStore, Ear] | None] = trio.lowlevel.RunVar(
+    "alpineagents.postgres.ears", None
+)
 
 
 @final
 class PostgresStore(Store):
-    """A store for many machines: the tables of one schema in a PostgreSQL database, made at the first use.
+    """A store for many machines: the tables of one schema in a PostgreSQL database, made at the first write.
 
     A write is one transaction, durable when the call returns, also where the database's default is
     ``synchronous_commit = off``. Leases are rows that run out by the server's clock; that of a process that died on
@@ -52,7 +70,8 @@ class PostgresStore(Store):
         dsn: Where the database is, and as whom to connect: a URL or ``host=... dbname=...``. What it leaves out comes
             from the environment (``PGPASSWORD`` and the others that libpq knows).
         lease_seconds: After how long a lease is free that nobody renewed. A run renews its own three times as often.
-        max_connections: At most this many are open for calls. One more listens while somebody watches.
+        max_connections: At most this many are open for calls. One more listens while somebody watches, and one more
+            keeps leases and gives them back while all are busy.
         schema: Where the tables are; it is made where it is missing. Lower case letters, digits and _.
 
     Raises:
@@ -82,9 +101,9 @@ class PostgresStore(Store):
         self._connections: Final = Connections(dsn, schema, max_connections)
         self._place: Final = self._connections.place
         self.lease_seconds: float | None = lease_seconds
-        self._leases: Final = Leases(self._connections, lease_seconds)
-        self._me: Final = object()
-        self._ear: Final = trio.lowlevel.RunVar[Ear]("alpineagents.postgres.ear")
+        self._threads: Final = Threads(max(MOST_THREADS, max_connections))
+        self._keeping, self._closing = Threads(), Threads()
+        self._leases: Final = Leases(self._connections, self._threads, self._keeping, lease_seconds)
 
     def __repr__(self) -> str:
         place = self._place
@@ -94,10 +113,11 @@ class PostgresStore(Store):
         """Close the connections. Checkpoint: yes.
 
         Calls that are still on end with a StoreError, and are waited for: those too that were cancelled and left to
-        themselves.
+        themselves. So does who watches. Leases are still kept and given back.
         """
+        self.note_closing()
         with trio.CancelScope(shield=True):  # It takes 5 s at most, and leaves nothing behind.
-            await in_thread(self._connections.close)
+            await self._closing.run(self._connections.close)
         await trio.lowlevel.checkpoint()
 
     async def append(self, state_id: str, first_seq: int, entries: Sequence[bytes], info: bytes) -> None:
@@ -122,7 +142,8 @@ class PostgresStore(Store):
             state_id, first_seq, tuple(entries), info, created_at(fields), parent if isinstance(parent, str) else None
         )
         if batch.entries:
-            await self._run(rows.append, batch, self._leases.held(state_id), self._leases.claim(state_id))
+            call = self._connections.call(makes_tables=True)
+            await self._done(call, rows.append, batch, self._leases.held(state_id), self._leases.claim(state_id))
         else:
             await trio.lowlevel.checkpoint()
 
@@ -136,8 +157,12 @@ class PostgresStore(Store):
         """
         checked_id(state_id)
         check_after(after)
-        length, entries = await self._run(rows.read, state_id, min(after, sys.maxsize))
-        _last_read.set((self._me, state_id, length))
+        call = self._connections.call()
+        try:
+            length, entries = await self._done(call, rows.read, state_id, min(after, sys.maxsize))
+        except NoTablesError:
+            raise not_found(state_id, self._place) from None
+        _last_read.set(_Read(weakref.ref(self), state_id, length, call))
         return entries
 
     async def infos(self, *, limit: int | None = None, before: str | None = None) -> Sequence[tuple[str, bytes]]:
@@ -151,7 +176,12 @@ class PostgresStore(Store):
             raise ValueError(f"limit must be 0 or more (got {limit})")
         if before is not None and not is_id(before):
             raise not_found(before, self._place)
-        return await self._run(rows.infos, limit, before)
+        try:
+            return await self._done(self._connections.call(), rows.infos, limit, before)
+        except NoTablesError:
+            if before is not None:
+                raise not_found(before, self._place) from None
+            return []
 
     async def remove(self, state_id: str) -> None:
         """Remove a State. One that isn't there is no error. Checkpoint: yes. Cancelled: it happens or not.
@@ -161,7 +191,9 @@ class PostgresStore(Store):
             StoreError: it couldn't be removed.
         """
         checked_id(state_id)
-        await self._run(rows.remove, state_id, self._leases.claim(state_id))
+        self._leases.check_free(state_id)
+        with suppress(NoTablesError):
+            await self._done(self._connections.call(), rows.remove, state_id, self._leases.claim(state_id))
 
     def lease(self, state_id: str) -> AbstractAsyncContextManager[None]:
         """Return what a run holds while it writes: a row that runs out after ``lease_seconds`` unless it is renewed.
@@ -189,31 +221,47 @@ class PostgresStore(Store):
             raise RunningElsewhereError(
                 f"State {state_id} in {self._place} isn't held by this store; hold it first: store.lease({state_id!r})"
             )
-        await self._run(rows.renew, state_id, token, self._leases.seconds)
+        call = self._connections.call(is_urgent=True)
+        await self._done(call, rows.renew, state_id, token, self._leases.seconds, threads=self._keeping)
 
     async def changed(self, state_id: str) -> None:
         """Return when *state_id* has entries that this task didn't get when it last read it, or after half a minute.
 
         Listens for that. Where the server can't be reached, returns after ``poll_seconds``. Checkpoint: yes.
+
+        Raises:
+            StoreError: the store was closed since the task read.
         """
         last = _last_read.get()
-        seen = last[2] if last is not None and last[:2] == (self._me, state_id) else None
+        if last is not None and (last.store() is not self or last.state_id != state_id):
+            last = None
+        call = self._connections.call() if last is None else last.call
 
         async def is_old() -> bool:
-            return seen is not None and await self._run(rows.length_of, state_id) != seen
+            return last is not None and await self._done(call, rows.length_of, state_id) != last.length
 
         try:
-            ear = self._ear.get()
-        except LookupError:
-            ear = Ear(self._connections)
-            self._ear.set(ear)
-        try:
-            await ear.wait(state_id, is_old)
+            await self._hearing().wait(state_id, call, is_old)
         except StoreError:
+            if self._connections.is_over(call):
+                raise
             await trio.sleep(self.poll_seconds)
 
-    async def _run(self, act: Callable[[Link, Unpack[Ts]], T], *args: *Ts) -> T:
-        return await in_thread(self._connections.run, act, *args, abandon_on_cancel=True)
+    def _hearing(self) -> Ear:
+        """Return what hears of changes in this trio run."""
+        ears = _ears.get()
+        if ears is None:
+            ears = weakref.WeakKeyDictionary()
+            _ears.set(ears)
+        ear = ears.get(self)
+        if ear is None:
+            ear = ears[self] = Ear(self._connections, self._keeping)
+        return ear
+
+    async def _done(
+        self, call: Call, act: Callable[[Link, Unpack[Ts]], T], *args: *Ts, threads: Threads | None = None
+    ) -> T:
+        return await (threads or self._threads).run(self._connections.run, call, act, *args, abandon_on_cancel=True)
 
 
 @final

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from ._threads import in_thread
-
 if TYPE_CHECKING:
-    from ._postgres_connections import Connections, Link
+    from ._postgres_connections import Call, Connections, Link
+    from ._threads import Threads
 
 LONGEST_WAIT: Final = 30.0
 """Seconds after which somebody who waits looks all the same: a server may die between a commit and its news."""
@@ -40,28 +39,30 @@ class Ear:
     Invariant: while there are waiters without news and a connection, one watches its socket or has been stirred to.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, threads: Threads) -> None:
         self._connections = connections
+        self._threads = threads
         self._opening = trio.Lock()
         self._link: Link | None = None
         self._waiters: set[_Waiter] = set()
         self._watched = False
 
     @trio.lowlevel.enable_ki_protection
-    async def wait(self, state_id: str, is_old: Callable[[], Awaitable[bool]]) -> None:
+    async def wait(self, state_id: str, call: Call, is_old: Callable[[], Awaitable[bool]]) -> None:
         """Return when a State has news.
 
         Args:
             state_id: Its id.
+            call: When its waiting began: no connection is made for it once the store was closed since.
             is_old: Asked once it listens; whether what the caller knows of the State is old already.
 
         Raises:
-            StoreError: no connection could be made.
+            StoreError: no connection could be made, or the store was closed meanwhile.
         """
         waiter = _Waiter(state_id)
         self._waiters.add(waiter)
         try:
-            link = await self._listening()
+            link = await self._listening(call)
             if not await is_old():
                 with trio.move_on_after(LONGEST_WAIT):
                     while not waiter.has_news:
@@ -72,27 +73,27 @@ class Ear:
             raise
         if (left := self._leave(waiter)) is not None:
             try:
-                await in_thread(self._connections.unlisten, left, abandon_on_cancel=True)
+                await self._threads.run(self._connections.unlisten, left, abandon_on_cancel=True)
             finally:
                 self._connections.drop(left)  # Does nothing, unless the thread never got to it.
 
-    async def _listening(self) -> Link:
+    async def _listening(self, call: Call) -> Link:
         async with self._opening:
             if self._link is None:
-                self._link = await self._open()
+                self._link = await self._open(call)
             return self._link
 
-    async def _open(self) -> Link:
+    async def _open(self, call: Call) -> Link:
         opened: list[Link] = []
         settled = threading.Lock()  # taken by the thread when it is done, or by who doesn't wait any more
 
         def open_it() -> None:
-            opened.append(self._connections.listen())
+            opened.append(self._connections.listen(call))
             if not settled.acquire(blocking=False):
                 self._connections.drop(opened[0])
 
         try:
-            await in_thread(open_it, abandon_on_cancel=True)
+            await self._threads.run(open_it, abandon_on_cancel=True)
         except trio.Cancelled:
             if not settled.acquire(blocking=False):  # It was done, and the news of that hadn't come yet.
                 self._connections.drop(opened[0])

@@ -5,6 +5,7 @@ Invariant: no text made here holds the password, nor a piece of a dsn that could
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any, Final
 
@@ -31,7 +32,8 @@ _HINTS: Final = {  # by SQLSTATE: appendix A of PostgreSQL's manual
     "28P01": "check user and password in the dsn, or PGPASSWORD",
     "3D000": "check the name in the dsn, or create the database: createdb",
     "42501": "let an administrator give this user the rights, or let one that has them use the store first",
-    "42P01": "somebody has removed the store's tables: a new PostgresStore makes them anew",
+    "42P01": "somebody has removed some of the store's tables: restore them from a backup, or drop its schema, which"
+    " the next write makes anew",
     "53100": "free some space on the server",
     "53300": "give the store a smaller max_connections, or the server a larger one",
     "55P03": "somebody holds a lock there for long: see pg_stat_activity on the server",
@@ -53,6 +55,8 @@ _SIGNS: Final = {
 
 _UNREACHED: Final = "check host and port in the dsn, and that the server runs"
 
+_FILES: Final = "raise the limit on open files (ulimit -n), or give the store a smaller max_connections"
+
 
 @attrs.frozen
 class Place:
@@ -71,6 +75,11 @@ class Place:
         state = error.sqlstate or next((code for sign, code in _SIGNS.items() if re.search(sign, text)), None)
         hint = _HINTS.get(state, "") if state else _UNREACHED
         return StoreError(f"{self}: {_reason(text)}{hint and f'; {hint}'}")
+
+    def unconnected(self, error: OSError) -> StoreError:
+        """Return the StoreError for what the system refused beside a connection."""
+        hint = f"; {_FILES}" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+        return StoreError(f"{self}: no connection can be made: {error.strerror or error}{hint}")
 
 
 def _reason(text: str) -> str:

@@ -20,7 +20,7 @@ import attrs
 
 from .._errors import CorruptStoreError, RunningElsewhereError, StoreError
 from ._holder import decoded
-from ._rules import check_no_gap, check_same, not_found
+from ._rules import check_no_gap, check_same, not_found, running_elsewhere
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -109,10 +109,7 @@ def _claim(link: Link, state_id: str, wanted: Claim, change: Callable[[Link, str
         token, text, age = row
         holder = decoded(text)
         if token in free or holder is None or not holder.is_gone():
-            raise RunningElsewhereError(
-                f"State {state_id} in {link.place} is held by another run or save: {holder or _NOBODY_KNOWN},"
-                f" since {age:.0f} s; wait until that has ended, or run a fork: state.fork()"
-            )
+            raise running_elsewhere(state_id, link.place, f"{holder or _NOBODY_KNOWN}, since {age:.0f} s")
         free.append(token)
 
 
@@ -126,9 +123,9 @@ def renew(link: Link, state_id: str, token: UUID, seconds: float) -> None:
         raise _lost(link, state_id)
 
 
-def release(link: Link, state_id: str, token: UUID) -> None:
-    """Give a lease back; nothing, where it is lost."""
-    _change(link, _RELEASE, {"id": state_id, "token": token})
+def release(link: Link, state_id: str, token: UUID) -> bool:
+    """Give a lease back; return whether it was there."""
+    return _change(link, _RELEASE, {"id": state_id, "token": token}) > 0
 
 
 def _change(link: Link, text: str, values: dict[str, object]) -> int:

@@ -13,6 +13,7 @@ from psycopg import Cursor, errors
 from psycopg.rows import TupleRow
 
 from .._errors import StoreError
+from ._postgres_errors import NoTablesError
 from ._postgres_place import Place
 
 # json, not jsonb: it is kept as the text it came as; jsonb refuses U+0000 and writes numbers anew.
@@ -50,16 +51,17 @@ LOCK_SECONDS: Final = 30
 IDLE_SECONDS: Final = 30
 """After how long the server ends a transaction whose client is silent, so that others needn't wait for it."""
 
-# A connection is set up and its schema checked in one go. A State saved is durable, whatever the database's default.
-_BEGIN: Final = """
-SELECT version,
+# A connection is set up and its schema looked at in one go. A State saved is durable, whatever the database's default.
+_SETTINGS: Final = """
     set_config('default_transaction_isolation', 'read committed', false),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
         ELSE current_setting('synchronous_commit') END, false),
     set_config('lock_timeout', %(wait)s, false),
     set_config('idle_in_transaction_session_timeout', %(idle)s, false)
-FROM {schema}.meta
 """
+_BEGIN: Final = f"SELECT version, {_SETTINGS} FROM {{schema}}.meta"
+_BEGIN_WITHOUT: Final = f"SELECT {_SETTINGS}"
+_VERSION: Final = "SELECT version FROM {schema}.meta"
 
 
 class Connected(Protocol):
@@ -77,20 +79,40 @@ class Connected(Protocol):
         ...
 
 
-def begin(link: Connected) -> None:
-    """Make a new connection ready for this store's statements, and the tables if they aren't there yet.
+def begin(link: Connected) -> bool:
+    """Make a new connection ready for this store's statements; return whether the tables are, too.
 
     Raises:
         StoreError: a newer version of this library made the tables.
     """
     values: dict[str, object] = {"wait": f"{LOCK_SECONDS}s", "idle": f"{IDLE_SECONDS}s"}
-    try:
-        row = link.execute(_BEGIN, values).fetchone()
-    except (errors.UndefinedTable, errors.InvalidSchemaName):
-        row = None
-    if row is None or _checked(row[0], link) < len(MIGRATIONS):
+    version = _version(link, _BEGIN, values)
+    if version is None:
+        link.execute(_BEGIN_WITHOUT, values)
+    return version == len(MIGRATIONS)
+
+
+def make_ready(link: Connected, *, makes_tables: bool) -> None:
+    """Bring the tables up to date; make them where they aren't there, if *makes_tables*.
+
+    Raises:
+        NoTablesError: they aren't there.
+        StoreError: a newer version of this library made them.
+    """
+    version = _version(link, _VERSION)
+    if version is None and not makes_tables:
+        raise NoTablesError(f"{link.place}: nothing has been saved in schema {link.schema}")
+    if version != len(MIGRATIONS):
         link.in_transaction(lambda: _migrate(link))
-        link.execute(_BEGIN, values)
+
+
+def _version(link: Connected, text: str, values: dict[str, object] | None = None) -> int | None:
+    """Return the version of the tables; None where there are none."""
+    try:
+        row = link.execute(text, values).fetchone()
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return None
+    return None if row is None else _checked(row[0], link)
 
 
 def _checked(version: int, link: Connected) -> int:

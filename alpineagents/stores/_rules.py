@@ -79,10 +79,11 @@ def check_same(state_id: str, place: object, first_seq: int, entries: Sequence[b
             )
 
 
-def running_elsewhere(state_id: str, place: object) -> RunningElsewhereError:
-    """Return the error for a State that somebody else writes."""
+def running_elsewhere(state_id: str, place: object, who: str | None = None) -> RunningElsewhereError:
+    """Return the error for a State that somebody else writes; *who* says which process, and since when."""
     return RunningElsewhereError(
-        f"State {state_id} in {place} is held by another run or save, in this process or another one;"
+        f"State {state_id} in {place} is held by another run or save"
+        f"{', in this process or another one' if who is None else f': {who}'};"
         " wait until that has ended, or run a fork: state.fork()"
     )
 

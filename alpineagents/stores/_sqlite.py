@@ -22,7 +22,7 @@ from ._rules import check_after, check_entries, checked_id, is_id, not_found
 from ._sqlite_database import Database
 from ._sqlite_leases import Leases
 from ._sqlite_writes import Work, Write, Writes
-from ._threads import in_thread
+from ._threads import Threads
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -79,6 +79,7 @@ class SQLiteStore(Store):
         self._database = Database(self.path, synchronous=synchronous, busy_seconds=busy_seconds)
         self._writes = Writes(self._database)
         self._leases = Leases(self.path, lease_seconds)
+        self._reading, self._writing, self._keeping, self._closing = Threads(), Threads(), Threads(), Threads()
         weakref.finalize(self, self._database.close)
 
     def __repr__(self) -> str:
@@ -87,10 +88,12 @@ class SQLiteStore(Store):
     async def aclose(self) -> None:
         """Close the connections, those in use when they are free. What comes after it opens new ones.
 
+        Who watches gets a StoreError.
         Checkpoint: yes. Cancelled: they are closed all the same.
         """
+        self.note_closing()
         with trio.CancelScope(shield=True):
-            await in_thread(self._database.close)
+            await self._closing.run(self._database.close)
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def append(self, state_id: str, first_seq: int, entries: Sequence[bytes], info: bytes) -> None:
@@ -185,12 +188,18 @@ class SQLiteStore(Store):
             StoreError: the file can't be written.
         """
         checked_id(state_id)
-        await self._write(lambda connection: self._leases.renew(connection, state_id), durable=False)
+        write = Write(lambda connection: self._leases.renew(connection, state_id), durable=False)
+        await self._done(write, self._keeping)
 
     async def _take(self, state_id: str) -> str:
         token = self._leases.new_token()
         try:
-            await self._write(lambda connection: self._leases.take(connection, state_id, token), durable=False)
+            write = Write(
+                lambda connection: self._leases.take(connection, state_id, token),
+                durable=False,
+                undo=lambda: self._leases.untake(state_id, token),
+            )
+            await self._done(write, self._writing)
         except BaseException:
             await self._give_back(state_id, token)  # it may have been taken all the same
             raise
@@ -200,19 +209,21 @@ class SQLiteStore(Store):
         if self._leases.drop(state_id, token):
             write = Write(lambda connection: self._leases.give_back(connection, state_id, token), durable=False)
             with trio.move_on_after(RELEASE_SECONDS, shield=True), suppress(StoreError):  # then it runs out
-                await in_thread(self._call, self._writes.do, write, abandon_on_cancel=True)
+                await self._keeping.run(self._call, self._writes.do, write, abandon_on_cancel=True)
 
-    async def _write(self, work: Work, *, durable: bool = True) -> None:
-        write = Write(work, durable=durable)
+    async def _write(self, work: Work) -> None:
+        await self._done(Write(work, durable=True), self._writing)
+
+    async def _done(self, write: Write, threads: Threads) -> None:
         try:
-            await in_thread(self._call, self._writes.do, write, abandon_on_cancel=True)
+            await threads.run(self._call, self._writes.do, write, abandon_on_cancel=True)
         finally:
             write.given_up.set()
 
     async def _read(self, work: Callable[[Connection], T]) -> T | None:
         given_up = threading.Event()
         try:
-            return await in_thread(self._call, self._database.read, work, given_up, abandon_on_cancel=True)
+            return await self._reading.run(self._call, self._database.read, work, given_up, abandon_on_cancel=True)
         finally:
             given_up.set()
 

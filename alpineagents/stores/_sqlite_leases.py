@@ -89,6 +89,12 @@ class Leases:
             (state_id, token, this_process().encoded(), now, now + self._seconds),
         )
 
+    def untake(self, state_id: str, token: str) -> None:
+        """Forget that a lease was taken: its row isn't there. Its token is still wanted."""
+        with self._guard:
+            if self._held.get(state_id) == token:
+                del self._held[state_id]
+
     def renew(self, connection: sqlite3.Connection, state_id: str) -> None:
         """Make a lease last.
 
@@ -128,10 +134,7 @@ class Leases:
         row = self._row(connection, state_id)
         is_held_here = state_id in self._held
         if row is not None and (is_held_here or not self._is_over(row)):
-            raise RunningElsewhereError(
-                f"State {state_id} in {self._path} is held by another run or save: {row.who()};"
-                " wait until that has ended, or run a fork: state.fork()"
-            )
+            raise running_elsewhere(state_id, self._path, row.who())
         if is_held_here:
             raise running_elsewhere(state_id, self._path)
         if row is not None:

@@ -23,10 +23,12 @@ Work: TypeAlias = Callable[[sqlite3.Connection], None]
 class Write:
     """One piece of work, until it is done."""
 
-    __slots__ = ("deadline", "durable", "error", "given_up", "is_done", "work")
+    __slots__ = ("deadline", "durable", "error", "given_up", "is_done", "undo", "work")
 
-    def __init__(self, work: Work, *, durable: bool) -> None:
+    def __init__(self, work: Work, *, durable: bool, undo: Callable[[], None] | None = None) -> None:
         self.work = work
+        self.undo = undo
+        """Takes back what *work* noted besides; called where what it wrote isn't there after all."""
         self.durable = durable
         """Whether it must survive a crash of the machine."""
         self.given_up = threading.Event()
@@ -83,6 +85,9 @@ class Writes:
                 for write in batch:
                     write.attempt(connection)
         except Exception as error:  # noqa: BLE001  # whoever waits for it raises it
+            for write in batch:
+                if write.undo is not None:
+                    write.undo()
             if len(batch) > 1:
                 for write in batch:
                     self._commit([write])

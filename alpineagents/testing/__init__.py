@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ._fake_human import FakeHuman
 from ._fake_model import FakeModel, ScriptEndedError, tool_call
 from ._formats._format import ReceivedRequest
 from ._provider_server import Fault, ProviderServer
@@ -9,7 +10,16 @@ from ._provider_server import Fault, ProviderServer
 if TYPE_CHECKING:
     from ._store_laws import StoreLaws
 
-__all__ = ["FakeModel", "Fault", "ProviderServer", "ReceivedRequest", "ScriptEndedError", "StoreLaws", "tool_call"]
+__all__ = [
+    "FakeHuman",
+    "FakeModel",
+    "Fault",
+    "ProviderServer",
+    "ReceivedRequest",
+    "ScriptEndedError",
+    "StoreLaws",
+    "tool_call",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -30,7 +30,7 @@ USAGE = Usage(input_tokens=10, output_tokens=10, requests=1)
 
 
 class ScriptEndedError(AlpineAgentsError):
-    """A FakeModel was asked more often than its script has answers."""
+    """A FakeModel or a FakeHuman was asked more often than its script has answers."""
 
 
 def tool_call(name: str, /, **args: Any) -> ToolCall:

@@ -65,6 +65,27 @@ def answer_shape(hint: Any) -> AnswerShape:
     return AnswerShape(freeze_dict(schema_of(boxed)), (boxed, inner))
 
 
+def fitted_answer(value: object, returns: Any) -> tuple[Any, Json]:
+    """Return a person's answer as the type *returns*, and its JSON form.
+
+    Args:
+        value: An object of that type, or its JSON form.
+        returns: A type; ``object`` takes any JSON value.
+
+    Raises:
+        TypeError: the value has no JSON form, or the type isn't supported.
+        ValueError: the value doesn't fit the type.
+    """
+    plain = freeze(_without_enums(value), "answer")
+    if returns is object:
+        return plain, plain
+    try:
+        answer = read(shape_of(returns), plain, what="answer")
+    except ToolInputError as error:
+        raise ValueError(str(error)) from None
+    return answer, _plain(answer, plain)
+
+
 def _itself(answer: Any) -> Any:
     return answer
 

@@ -8,10 +8,26 @@ from typing import Any
 import trio
 
 from .._contracts import Tool, ToolContext
-from .._errors import ToolError
 from ..record._blocks import TextBlock
 from ..record._entries import ToolOutcome
-from ._results import Ending, done, failed
+from ..record._frozen import FrozenDict
+from ._results import Ending, answered, done
+
+
+def read_args(tool: Tool, args: FrozenDict) -> Any:
+    """Return *args* as the tool takes them.
+
+    A tool that doesn't read them itself gets only what fits its ``input_schema``, where jsonschema is installed.
+
+    Raises:
+        ToolInputError: they are wrong; the message lists every problem, for the model to read.
+        TypeError: the ``input_schema`` can't be used.
+    """
+    if type(tool).read_args is Tool.read_args:
+        from ._jsonschema import check  # only for who has such tools
+
+        check(tool, args)
+    return tool.read_args(args)
 
 
 @trio.lowlevel.disable_ki_protection  # all of it: nothing in here has to be kept whole, and a spinning tool must end
@@ -28,7 +44,7 @@ async def run_call(tool: Tool, args: Any, context: ToolContext) -> Ending:
     Raises:
         TypeError: the result isn't JSON.
         RuntimeError: the tool raised a Cancelled though it hadn't been cancelled.
-        BaseException: whatever else the tool raises, except ToolError.
+        BaseException: whatever else the tool raises, except ToolError and what its exception_handler is for.
     """
     if tool.timeout is None:
         return await _run(tool, args, context)
@@ -40,15 +56,18 @@ async def run_call(tool: Tool, args: Any, context: ToolContext) -> Ending:
 
 async def _run(tool: Tool, args: Any, context: ToolContext) -> Ending:
     try:
-        return done(await tool.call(args, context), tool)
-    except ToolError as error:
-        return failed(error, tool)
-    except (trio.Cancelled, BaseExceptionGroup) as error:
-        if _is_cancellation(error) and trio.current_effective_deadline() != -inf:
-            raise RuntimeError(
-                f"tool {tool.name!r} raised Cancelled without being cancelled: one of its cancel scopes had ended"
-            ) from error
+        result = await tool.call(args, context)
+    except BaseException as error:
+        if isinstance(error, trio.Cancelled | BaseExceptionGroup) and _is_cancellation(error):
+            if trio.current_effective_deadline() != -inf:
+                raise RuntimeError(
+                    f"tool {tool.name!r} raised Cancelled without being cancelled: one of its cancel scopes had ended"
+                ) from error
+            raise
+        if isinstance(error, Exception):
+            return answered(error, tool)
         raise
+    return done(result, tool)
 
 
 def _is_cancellation(error: trio.Cancelled | BaseExceptionGroup[BaseException]) -> bool:

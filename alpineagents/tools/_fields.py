@@ -1,4 +1,7 @@
-"""The fields of attrs classes, dataclasses and TypedDicts, as their authors wrote them. Pure."""
+"""The fields of attrs classes, dataclasses, TypedDicts, NamedTuples and Pydantic models, as their authors wrote them.
+
+Pure. Pydantic is never imported here: who has a model has it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import attrs
 
+from ._bounds import SelfChecked
 from ._docstring import Documentation, read_docstring
 from ._scope import Scope, names_around
 from ._shapes import MISSING
@@ -49,9 +53,13 @@ def raw_class(cls: type) -> RawClass | None:
         TypeError: it can't be made from its fields.
     """
     documentation = _documentation(cls)
-    if typing.is_typeddict(cls):
+    if typing.is_typeddict(cls) or hasattr(cls, "__required_keys__"):  # typing_extensions has another one
         return RawClass(tuple(_typed_dict_fields(cls)), dict, documentation)
-    if attrs.has(cls):
+    if hasattr(cls, "__pydantic_fields__"):
+        fields = tuple(_pydantic_fields(cls))
+    elif issubclass(cls, tuple) and hasattr(cls, "_field_defaults"):
+        fields = tuple(_named_tuple_fields(cls))
+    elif attrs.has(cls):
         fields = tuple(_attrs_fields(cls))
     elif dataclasses.is_dataclass(cls):
         fields = tuple(_dataclass_fields(cls))
@@ -80,6 +88,30 @@ def _dataclass_fields(cls: type) -> Iterator[RawField]:
             default = field.default
             omissible = default is not MISSING or field.default_factory is not dataclasses.MISSING
             yield RawField(field.name, hint, scope, omissible, default)
+
+
+def _named_tuple_fields(cls: Any) -> Iterator[RawField]:
+    scope = _class_scope(cls)
+    hints = inspect.get_annotations(cls)
+    for name in cls._fields:
+        default = cls._field_defaults.get(name, MISSING)
+        yield RawField(name, hints.get(name, MISSING), scope, default is not MISSING, default)
+
+
+def _pydantic_fields(cls: Any) -> Iterator[RawField]:
+    """Of a model or a dataclass of Pydantic's, by the names that its JSON has. It checks itself what it makes."""
+    if getattr(cls, "__pydantic_root_model__", False):
+        raise TypeError(f"{cls.__name__} has no fields, only a root; use the type of that")
+    if not cls.__pydantic_complete__:
+        raise TypeError(f"{cls.__name__} isn't whole yet; define what it refers to, and call model_rebuild()")
+    for name, field in cls.__pydantic_fields__.items():
+        if field.init is False:
+            continue
+        alias = field.validation_alias if isinstance(field.validation_alias, str) else name
+        notes = (SelfChecked(tuple(field.metadata)), *([field.description] if field.description else []))
+        has_default = not field.is_required() and field.default_factory is None
+        default = field.default if has_default else MISSING
+        yield RawField(alias, Annotated[(field.annotation, *notes)], Scope(), not field.is_required(), default)
 
 
 def _typed_dict_fields(cls: type) -> Iterator[RawField]:

@@ -6,14 +6,15 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter
 from math import isfinite
-from types import FrameType, FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType, UnionType
 from typing import Annotated, Any, Literal, final
 
 import attrs
 
+from .._contracts import Hints, OfCall
 from ..record._frozen import FrozenDict, freeze_dict
 from ._compounds import ObjectShape
 from ._docstring import read_docstring
@@ -22,8 +23,11 @@ from ._misfit import is_a
 from ._schema import arguments_shape, schema_of
 from ._scope import Scope, names_around, resolve
 from ._shapes import MISSING
+from ._strict import strict_schema
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_HANDLER_EXAMPLE = "def refused(error: OSError) -> str: ..."
+_HINTS_EXAMPLE = "lambda args: Hints(read_only=args['dry_run'])"
 
 
 @final
@@ -37,18 +41,36 @@ class Options:
     timeout: float | None
     abandon_on_cancel: bool
     max_result_bytes: int
+    strict: bool
+    exception_handler: Callable[[Any], object] | None
+    hints_for: Callable[[dict[str, Any]], Hints] | None
+    given_hints: Mapping[str, bool]
+    """Those that were given, by the names that ``Hints`` has for them."""
 
     def check(self, owner: str) -> None:
         """Raise TypeError for the first one that is wrong."""
         if self.description is not None and not _is_text(self.description):
             raise TypeError(f"{owner}: description must be text (got {self.description!r})")
-        for option in ("parallel", "abandon_on_cancel"):
+        for option in ("parallel", "abandon_on_cancel", "strict"):
             if not isinstance(getattr(self, option), bool):
                 raise TypeError(f"{owner}: {option} must be True or False (got {getattr(self, option)!r})")
         if self.timeout is not None and not _is_positive(self.timeout):
             raise TypeError(f"{owner}: timeout must be seconds, more than 0, or None (got {self.timeout!r})")
         if isinstance(self.max_result_bytes, float) or not _is_positive(self.max_result_bytes):
             raise TypeError(f"{owner}: max_result_bytes must be an int, more than 0 (got {self.max_result_bytes!r})")
+        if self.hints_for is not None and not _is_plain(self.hints_for):
+            raise TypeError(f"{owner}: hints_for must be a plain function of the arguments, such as: {_HINTS_EXAMPLE}")
+
+    def hints(self, owner: str) -> Hints:
+        """Return what every call may do.
+
+        Raises:
+            TypeError: what was given is no bool, or makes no sense.
+        """
+        try:
+            return Hints(**self.given_hints)
+        except TypeError as error:
+            raise TypeError(f"{owner}: {error}") from None
 
 
 @final
@@ -67,6 +89,9 @@ class Plan:
     is_async: bool
     binds: Literal["nothing", "instance", "class"]
     """What the first parameter is for."""
+    hints: Hints
+    handled: tuple[type[Exception], ...]
+    """What the ``exception_handler`` is for."""
 
 
 def plan_of(fn: Any, options: Options, frame: FrameType | None, hidden_types: Collection[Any]) -> tuple[Any, Plan]:
@@ -98,9 +123,45 @@ def plan_of(fn: Any, options: Options, frame: FrameType | None, hidden_types: Co
     shown, hidden = _split(owner, parameters if binds == "nothing" else parameters[1:], _scope(fn, frame), hidden_types)
     about = read_docstring(_source(fn).__doc__)
     shape = arguments_shape(owner, shown, about)
-    description = options.description or about.summary or name.replace("_", " ").strip() or name
-    is_async = _is(fn, inspect.iscoroutinefunction)
-    return fn, Plan(name, description, options, shape, freeze_dict(schema_of(shape)), tuple(hidden), is_async, binds)
+    return fn, Plan(
+        name,
+        options.description or about.summary or name.replace("_", " ").strip() or name,
+        options,
+        shape,
+        freeze_dict(_schema(shape, options)),
+        tuple(hidden),
+        _is(fn, _is_async),
+        binds,
+        options.hints(owner),
+        _handled(options.exception_handler, frame, f"{owner}, exception_handler"),
+    )
+
+
+def _schema(shape: ObjectShape, options: Options) -> dict[str, Any]:
+    """A tool without a strict form keeps the usual one."""
+    schema = schema_of(shape)
+    return (strict_schema(schema) or schema) if options.strict else schema
+
+
+def _handled(handler: Any, frame: FrameType | None, place: str) -> tuple[type[Exception], ...]:
+    """The exceptions that *handler*'s parameter names."""
+    if handler is None:
+        return ()
+    if not _is_plain(handler):
+        raise TypeError(f"{place} must be a plain function, such as: {_HANDLER_EXAMPLE}")
+    parameters = _parameters(handler, place)
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError:
+        raise TypeError(f"{place} takes one argument, the exception: {_HANDLER_EXAMPLE}") from None
+    if parameters[0].annotation is Parameter.empty:
+        raise TypeError(f"{place}: the type of its parameter says which exceptions it is for: {_HANDLER_EXAMPLE}")
+    hint = resolve(parameters[0].annotation, _scope(handler, frame), place)
+    is_union = typing.get_origin(hint) in (typing.Union, UnionType)
+    kinds = typing.get_args(hint) if is_union else (hint,)
+    if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise TypeError(f"{place} is for {hint}, which is no Exception class or union of some: {_HANDLER_EXAMPLE}")
+    return kinds
 
 
 def _is_text(value: Any) -> bool:
@@ -114,6 +175,15 @@ def _is_positive(number: Any) -> bool:
 def _is(fn: Any, kind: Callable[[Any], bool]) -> bool:
     """Whether *fn*, or the ``__call__`` of an object, is a function of this kind."""
     return kind(fn) or kind(type(fn).__call__)
+
+
+def _is_plain(fn: Any) -> bool:
+    """Whether it is a function that isn't async, or an object that is called like one."""
+    return callable(fn) and not isinstance(fn, type) and not _is(fn, _is_async)
+
+
+def _is_async(fn: Any) -> bool:
+    return inspect.iscoroutinefunction(fn)
 
 
 def _name(fn: Any, options: Options) -> str:
@@ -174,12 +244,18 @@ def _split(
             raise TypeError(f"{place} has no type hint")
         hint = resolve(parameter.annotation, scope, place)
         bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-        if any(bare is one for one in hidden_types):
+        if _is_hidden(bare, hidden_types):
             hidden.append((name, bare))
+        elif inner := next((one for one in typing.get_args(bare) if _is_hidden(one, hidden_types)), None):
+            raise TypeError(f"{place} always gets what it asks for; write {name}: {inner.__name__}")
         else:
             has_default = parameter.default is not Parameter.empty
             shown.append(RawField(name, hint, scope, has_default, parameter.default if has_default else MISSING))
     return shown, hidden
+
+
+def _is_hidden(hint: Any, hidden_types: Collection[Any]) -> bool:
+    return any(hint is one for one in hidden_types) or (isinstance(hint, type) and issubclass(hint, OfCall))
 
 
 def _scope(fn: Any, frame: FrameType | None) -> Scope:

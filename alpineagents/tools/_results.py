@@ -24,7 +24,6 @@ MAX_FULL_BYTES = 16 * 1024 * 1024
 
 Blocks: TypeAlias = tuple[ResultBlock, ...]
 
-_FILES = (Image, File)
 _BLOCKS = (TextBlock, Image, File)
 _DONE: Blocks = (TextBlock("(done)"),)
 _EMPTY: Blocks = (TextBlock("(empty)"),)
@@ -51,6 +50,13 @@ class Named(Protocol):
     max_result_bytes: int
 
 
+class Answering(Named, Protocol):
+    """A tool that may know what to tell the model of an exception."""
+
+    def answer_to(self, error: Exception) -> object:
+        """Return what the model gets as an error result; raise *error* to stop the run."""
+
+
 def done(result: object, tool: Named) -> Ending:
     """Return the Ending of a call that returned *result*.
 
@@ -67,6 +73,22 @@ def failed(error: ToolError, tool: Named | None) -> Ending:
     content, full = _fitted((TextBlock(error_text(error)),), max_bytes)
     outcome = ToolOutcome.INPUT_ERROR if isinstance(error, ToolInputError) else ToolOutcome.ERROR
     return Ending(content, outcome, full, error)
+
+
+def answered(error: Exception, tool: Answering) -> Ending:
+    """Return the Ending of a call that raised *error*, which is for the model: a ToolError, or what the tool answers.
+
+    Raises:
+        Exception: *error* itself, where it is not for the model; or what the tool's handler raised.
+    """
+    if isinstance(error, ToolError):
+        return failed(error, tool)
+    try:
+        answer = tool.answer_to(error)
+    except ToolError as failure:
+        return failed(failure, tool)
+    content, full = to_blocks(error_text(error) if answer is None else answer, tool.max_result_bytes, tool.name)
+    return Ending(content, ToolOutcome.ERROR, full, error)
 
 
 def to_blocks(result: object, max_bytes: int, name: str) -> tuple[Blocks, Blocks | None]:
@@ -92,7 +114,7 @@ def _blocks(result: object, name: str, path: str) -> Blocks:
         return (result,)
     if is_a(list, result) or is_a(tuple, result):
         items = cast("Sequence[object]", result)
-        if any(isinstance(item, _FILES) for item in items):
+        if any(isinstance(item, _BLOCKS) for item in items):
             return tuple(
                 [block for index, item in enumerate(items) for block in _blocks(item, name, f"{path}[{index}]")]
             )

@@ -6,6 +6,7 @@ goes to ``_fields``.
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,17 +14,22 @@ from enum import Enum
 from itertools import combinations
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, cast
 
-from ..record._frozen import freeze
-from ._compounds import DescribedShape, DictShape, Field, ListShape, ObjectShape, ReferenceShape, UnionShape, clash
+from ..record._frozen import Json, freeze
+from ._arrays import ArrayShape, TupleShape
+from ._bounds import annotated
+from ._compounds import DescribedShape, DictShape, Field, ObjectShape, ReferenceShape
 from ._docstring import Documentation
 from ._fields import RawClass, RawField, raw_class
 from ._misfit import Misfit
 from ._scope import Scope, resolve
 from ._shapes import MISSING, AnyShape, ChoiceShape, FloatShape, IntShape, PlainShape, Schema, Shape, choice_key
+from ._texts import TEXTS
+from ._unions import UnionShape, clash, has_hash
 
 SUPPORTED = (
-    "str, int, float, bool, None, Any, Literal, Enum, list[T], dict[str, T], T | None and other unions, "
-    'attrs classes, dataclasses, TypedDict, Annotated[T, "description"]'
+    "str, int, float, bool, None, Any, Json, Literal, Enum, list[T], set[T], tuple[T, ...], dict[str, T], T | None and "
+    "other unions, attrs classes, dataclasses, TypedDict, NamedTuple, Pydantic models, datetime, date, time, "
+    'timedelta, UUID, Decimal, Path, bytes, Annotated[T, "description"]'
 )
 
 _SCALARS: Mapping[Any, Shape] = {
@@ -34,7 +40,10 @@ _SCALARS: Mapping[Any, Shape] = {
     int: IntShape(),
     float: FloatShape(),
     Any: AnyShape(),
+    Json: AnyShape(frozen=True),
+    **TEXTS,
 }
+_ARRAYS: Mapping[Any, type[Any]] = {list: list, set: set, frozenset: frozenset, tuple: tuple}
 
 
 def shape_of(hint: Any, *, owner: str = "returns", scope: Scope | None = None) -> Shape:
@@ -50,7 +59,7 @@ def shape_of(hint: Any, *, owner: str = "returns", scope: Scope | None = None) -
     """
     walk = _Walk()
     shape = walk.shape(resolve(hint, scope or Scope(), owner), owner)
-    walk.check_unions()
+    walk.check()
     return shape
 
 
@@ -65,14 +74,15 @@ def arguments_shape(owner: str, parameters: Iterable[RawField], documentation: D
     for raw in parameters:
         place = f"{owner}, parameter {raw.name!r}"
         fields.append(walk.field(raw, place, documentation.parameters.get(raw.name, "")))
-    walk.check_unions()
+    walk.check()
     return ObjectShape("", tuple(fields), dict)
 
 
 def schema_of(shape: Shape) -> Schema:
     """Return the JSON Schema of *shape*, complete in itself: draft 2020-12, with ``$defs`` for recursive classes."""
     defs: dict[str, Schema] = {}
-    schema = shape.core().schema(defs)  # of a recursive class itself, not of a reference: providers want an object here
+    core = shape.core()  # of a recursive class itself, not of a reference: providers want an object here
+    schema = (core if isinstance(core, ObjectShape) else shape).schema(defs)
     return schema | {"$defs": defs} if defs else schema
 
 
@@ -84,6 +94,8 @@ class _Walk:
         self._done: dict[type, Shape] = {}
         self._recursive: dict[str, ObjectShape] = {}
         self._unions: list[tuple[UnionShape, str]] = []
+        self._sets: list[tuple[Shape, str]] = []
+        self._aliases: list[Any] = []  # under way
 
     def shape(self, hint: Any, place: str) -> Shape:
         """Return the Shape of a hint without strings."""
@@ -117,42 +129,78 @@ class _Walk:
         default = _json_default(shape, raw.default)
         return Field(raw.name, shape, description, is_tag or not omissible, omissible, default, fresh)
 
-    def check_unions(self) -> None:
-        """Refuse unions whose members can't be told apart. Only after the walk are all classes known."""
+    def check(self) -> None:
+        """Refuse unions whose members can't be told apart, and sets of what can't be in one.
+
+        Only after the walk are all classes known.
+        """
+        for items, place in self._sets:
+            if not has_hash(items):
+                raise TypeError(f"{place}: {items.wanted()} can't be in a set, it has no hash; use list[T]")
         for union, place in self._unions:
             for one, two in combinations(union.members, 2):
                 if clash(one, two):
                     raise TypeError(
-                        f"{place}: {one.wanted()} and {two.wanted()} can't be told apart in one union; "
-                        'give each class a required key that the other lacks, or a tag: kind: Literal["..."]'
+                        f"{place}: {one.wanted()} and {two.wanted()} can't be told apart in one union; choose one, or "
+                        'classes that each have a required key the other lacks, or a tag: kind: Literal["..."]'
                     )
 
     def _of_hint(self, hint: Any, place: str) -> Shape | None:
         origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
         if origin is Annotated:
-            shape = self.shape(args[0], place)
-            description = next((extra for extra in args[1:] if isinstance(extra, str) and extra.strip()), None)
-            return DescribedShape(shape, description) if description else shape
+            return _annotated(self.shape(args[0], place), args[1:], place)
         if origin is Literal:
             return _literal(args)
         if origin is Union or origin is types.UnionType:
             return self._union(args, place)
-        if origin is list and len(args) <= 1:
-            return ListShape(self.shape(args[0] if args else Any, place))
-        if origin is dict and (not args or args[0] is str):
+        if isinstance(origin, type) and origin in _ARRAYS:
+            return self._array(hint, origin, args, place)
+        if origin is dict and (not args or self._is_text(args[0])):
             return DictShape(self.shape(args[1] if args else Any, place))
+        if isinstance(hint, typing.NewType):
+            return self.shape(hint.__supertype__, place)
+        if type(origin).__name__ == "TypeAliasType":  # typing has it from Python 3.12 on
+            return self._alias(origin, args, place)
         if isinstance(hint, type) and not args:
             cls = cast("type[object]", hint)
             return _enum(cls) if issubclass(cls, Enum) else self._class(cls, place)
         return None
 
     def _union(self, hints: Sequence[Any], place: str) -> Shape:
+        if all(hint in hints for hint in typing.get_args(Json)):  # unions of unions are flat
+            hints = [Json, *[hint for hint in hints if hint not in typing.get_args(Json)]]
         members = tuple([self.shape(hint, place) for hint in hints])
         if {Any, type(None)} == set(hints):
             return AnyShape()
         union = UnionShape(members)
         self._unions.append((union, place))
         return union
+
+    def _array(self, hint: Any, kind: type, args: tuple[Any, ...], place: str) -> Shape | None:
+        if kind is tuple and hint not in (tuple, typing.Tuple) and args[1:] != (Ellipsis,):  # noqa: UP006
+            return TupleShape(tuple([self.shape(item, place) for item in args]))
+        if len(args) > 1 + (kind is tuple):
+            return None
+        items = self.shape(args[0] if args else Any, place)
+        if kind in (set, frozenset):
+            self._sets.append((items, place))
+        return ArrayShape(kind, items)
+
+    def _is_text(self, key: Any) -> bool:
+        """Whether it is ``str``, or a name for it."""
+        while isinstance(key, typing.NewType):
+            key = key.__supertype__
+        return key is str
+
+    def _alias(self, alias: Any, args: tuple[Any, ...], place: str) -> Shape:
+        if alias in self._aliases:
+            raise TypeError(f"{place}: the type {alias} refers to itself; make it a class")
+        self._aliases.append(alias)
+        known: dict[str, Any] = getattr(sys.modules.get(alias.__module__), "__dict__", {})
+        hint = resolve(alias.__value__, Scope(known), place)
+        shape = self.shape(hint[args] if args else hint, place)
+        self._aliases.remove(alias)
+        return shape
 
     def _class(self, cls: type, place: str) -> Shape | None:
         if cls in self._done:
@@ -189,6 +237,13 @@ class _Walk:
 def _raw_class(cls: type, place: str) -> RawClass | None:
     try:
         return raw_class(cls)
+    except TypeError as error:
+        raise TypeError(f"{place}: {error}") from None
+
+
+def _annotated(shape: Shape, notes: Sequence[Any], place: str) -> Shape:
+    try:
+        return annotated(shape, notes)
     except TypeError as error:
         raise TypeError(f"{place}: {error}") from None
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeAlias, final
 
 import attrs
 
-from ..record._frozen import thaw
+from ..record._frozen import freeze, thaw
 from ._misfit import JSON_TYPES, excerpt, misfit
 
 Schema: TypeAlias = dict[str, Any]
@@ -67,19 +67,27 @@ class Shape(ABC):
 @final
 @attrs.frozen(eq=False, repr=False)
 class AnyShape(Shape):
-    """Any JSON value; lists and dicts arrive plain and changeable."""
+    """Any JSON value."""
+
+    frozen: bool = False
+    """Whether lists and dicts arrive read-only, as ``Json`` has them, or plain and changeable."""
 
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {}
 
     def read(self, value: Any, forgive: bool) -> Any:
-        return thaw(value)
+        if not self.frozen:
+            return thaw(value)
+        try:
+            return freeze(value)
+        except ValueError:
+            raise misfit("a value that is nested less deep", value) from None
 
     def wanted(self) -> str:
         return "any value"
 
     def kinds(self) -> Mapping[type[Any], int]:
-        return dict.fromkeys(JSON_TYPES, 3)
+        return dict.fromkeys(JSON_TYPES, 4)
 
 
 @final
@@ -103,7 +111,7 @@ class PlainShape(Shape):
         return JSON_TYPES[self.kind]
 
     def kinds(self) -> Mapping[type[Any], int]:
-        return {self.kind: 1}
+        return {self.kind: 3}  # what is written as text, a date or a path, reads first
 
 
 @final

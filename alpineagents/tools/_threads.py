@@ -16,11 +16,10 @@ from typing import Any, final
 import trio
 
 from .._contracts import Tool, ToolContext
-from .._errors import ToolError
 from ..record._blocks import TextBlock
 from ..record._entries import ToolOutcome
 from ..state import call_nursery
-from ._results import Ending, done, failed
+from ._results import Ending, answered, done
 
 
 @trio.lowlevel.enable_ki_protection
@@ -107,15 +106,15 @@ def _record_late(tool: Tool, context: ToolContext, result: Any, error: BaseExcep
 
 
 def _late_ending(tool: Tool, result: Any, error: BaseException | None) -> Ending:
-    if error is None:
-        try:
+    try:
+        if error is None:
             if inspect.iscoroutine(result):  # nobody is there to await it
                 result.close()
             return done(result, tool)
-        except Exception as failure:  # noqa: BLE001  # of the conversion: not JSON, or a class of the user's fails
-            error = failure
-    if isinstance(error, ToolError):
-        return failed(error, tool)
+        if isinstance(error, Exception):
+            return answered(error, tool)
+    except Exception as failure:  # noqa: BLE001  # the tool's own; or of the conversion: not JSON, a class fails
+        error = failure
     if isinstance(error, trio.Cancelled):
         return Ending((TextBlock("(interrupted)"),), ToolOutcome.INTERRUPTED, None, error)
     return Ending((TextBlock(f"(aborted: {type(error).__name__})"),), ToolOutcome.ABORTED, None, error)

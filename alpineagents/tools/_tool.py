@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 import trio
 
-from .._contracts import Tool, ToolContext
+from .._contracts import Hints, Tool, ToolContext
 from ..record._blocks import ToolCall
 from ..record._frozen import FrozenDict
 from ..state import State
@@ -28,7 +28,7 @@ _HIDDEN: Mapping[Any, Callable[[ToolContext], object]] = {
     State: lambda context: context.state,
     ToolCall: lambda context: context.call,
 }
-"""Types of parameters that the model doesn't see → what they get."""
+"""Types of parameters that the model doesn't see → what they get. Others are marked as ``OfCall``."""
 
 
 @final
@@ -52,6 +52,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.timeout: float | None = plan.options.timeout
         self.abandon_on_cancel: bool = plan.options.abandon_on_cancel and not plan.is_async
         self.max_result_bytes: int = plan.options.max_result_bytes
+        self.hints: Hints = plan.hints
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -99,11 +100,40 @@ class FunctionTool(Tool, Generic[P, R]):
         """
         plan = self._plan
         if plan.hidden:
-            args = args | {name: _HIDDEN[hidden](context) for name, hidden in plan.hidden}
+            args = args | {name: _given(hidden, context) for name, hidden in plan.hidden}
         if plan.is_async:
             return await self._fn(**args)
         result: Any = await run_in_thread(functools.partial(self._fn, **args), self, context)
         return await result if inspect.isawaitable(result) else result
+
+    @trio.lowlevel.disable_ki_protection  # code of the user's
+    def hints_for(self, args: FrozenDict) -> Hints:
+        """Return what a call with these arguments may do.
+
+        Raises:
+            ToolInputError: the arguments are wrong.
+            TypeError: the tool's own ``hints_for`` returned no ``Hints``.
+        """
+        ask = self._plan.options.hints_for
+        if ask is None:
+            return self.hints
+        found = ask(self._with_defaults(self.read_args(args)))
+        if not isinstance(found, Hints):
+            raise TypeError(f"hints_for of tool {self.name!r} returned {found!r:.100}, not Hints(...)")
+        return found
+
+    def _with_defaults(self, args: dict[str, Any]) -> dict[str, Any]:
+        bound = inspect.signature(self._fn).bind_partial(**args)
+        bound.apply_defaults()
+        hidden = dict(self._plan.hidden)
+        return {name: value for name, value in bound.arguments.items() if name not in hidden}
+
+    def answer_to(self, error: Exception) -> object:
+        """Return what the tool's ``exception_handler`` makes of an exception; raise it if that isn't for it."""
+        handler = self._plan.options.exception_handler
+        if handler is None or not isinstance(error, self._plan.handled):
+            raise error
+        return handler(error)
 
 
 class _Decorator:
@@ -126,7 +156,14 @@ def tool(
     parallel: bool = True,
     timeout: float | None = None,
     abandon_on_cancel: bool = True,
+    exception_handler: Callable[[Any], object] | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+    hints_for: Callable[[dict[str, Any]], Hints] | None = None,
     max_result_bytes: int = Tool.max_result_bytes,
+    strict: bool = False,
 ) -> _Decorator: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -137,13 +174,20 @@ def tool(
     parallel: bool = True,
     timeout: float | None = None,
     abandon_on_cancel: bool = True,
+    exception_handler: Callable[[Any], object] | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+    hints_for: Callable[[dict[str, Any]], Hints] | None = None,
     max_result_bytes: int = Tool.max_result_bytes,
+    strict: bool = False,
 ) -> FunctionTool[..., Any] | _Decorator:
     """Make a function a tool: ``@tool``, or ``@tool(timeout=30)``.
 
     The model sees the name, the first paragraph of the docstring, and the parameters with their types and what the
-    docstring says of them. A parameter whose type is ``State`` or ``ToolCall`` is not shown; it gets the State and the
-    call that the tool runs for.
+    docstring says of them. A parameter whose type is ``State``, ``Agent``, ``ToolCall``, ``CallKey`` or ``Progress`` is
+    not shown; it gets what the tool runs for.
 
     Args:
         fn: A function, async or not, a method, or another callable. A sync one runs in a thread.
@@ -152,7 +196,18 @@ def tool(
         parallel: Whether its calls may run at the same time as others of the same reply.
         timeout: Seconds until a call is cancelled and ends with an error result; ``None`` = never.
         abandon_on_cancel: Whether a cancelled call leaves the thread of a sync function behind; else it waits for it.
+        exception_handler: A plain function. What it returns for an exception of the tool is an error result for the
+            model, ``None`` the exception's message. The type of its parameter says for which exceptions; the others
+            stop the run.
+        read_only: Whether a call changes nothing; ``None`` = it does.
+        destructive: Whether a call may overwrite or delete; ``None`` = it may, unless it is read-only.
+        idempotent: Whether the same call again changes nothing more; ``None`` = it does, unless it is read-only.
+        open_world: Whether it has to do with what is outside, such as the web; ``None`` = it has.
+        hints_for: Says the last four for one call: it takes the arguments, as the function gets them and with its
+            defaults, and returns ``Hints``.
         max_result_bytes: UTF-8 bytes of text that the model gets of a result; longer ones are cut in the middle.
+        strict: Whether the schema has the form that OpenAI's strict mode demands; a tool whose types have none, such
+            as one with a ``dict``, keeps the usual form.
 
     Returns:
         A ``FunctionTool``. It still runs as the plain function when you call it.
@@ -170,8 +225,25 @@ def tool(
     """
     from ._function import Options  # with the schema code: only for who makes tools
 
-    options = Options(name, description, parallel, timeout, abandon_on_cancel, max_result_bytes)
+    hints = {"read_only": read_only, "destructive": destructive, "idempotent": idempotent, "open_world": open_world}
+    options = Options(
+        name=name,
+        description=description,
+        parallel=parallel,
+        timeout=timeout,
+        abandon_on_cancel=abandon_on_cancel,
+        max_result_bytes=max_result_bytes,
+        strict=strict,
+        exception_handler=exception_handler,
+        hints_for=hints_for,
+        given_hints={key: value for key, value in hints.items() if value is not None},
+    )
     return _Decorator(options) if fn is None else _make(fn, options, inspect.currentframe())
+
+
+def _given(kind: Any, context: ToolContext) -> object:
+    """What a parameter that the model doesn't see gets."""
+    return _HIDDEN[kind](context) if kind in _HIDDEN else kind.of_call(context)
 
 
 def tools_of(item: object) -> list[Tool]:

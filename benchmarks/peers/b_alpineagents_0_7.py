@@ -10,6 +10,7 @@ from alpineagents.loop import adefault_loop, default_loop
 from alpineagents.models.base import Model
 from alpineagents.types import Reply, TextBlock, ToolCall, Usage
 from common import THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
+from stream_server import pieces, serving
 
 from alpineagents import Agent, FileStore, Message, State, tool
 
@@ -118,6 +119,28 @@ elif workload == "W4":
             loaded = FileStore(str(place)).load(state.id)
         assert loaded.answer == "done"
         report_saved(saving, loading, place)
+elif workload == "W5":
+    from alpineagents.models.openai_compatible import OpenAICompatible
+    from alpineagents.reporter import Reporter
+
+    texts: list[Any] = []
+
+    class Texts(Reporter):
+        """Collects the pieces of text."""
+
+        def on_text(self, *args: Any) -> None:
+            texts.append(args)
+
+    with serving(size) as origin:
+        model = OpenAICompatible("m", base_url=f"{origin}/v1", api_key="x")
+        one = Agent(model, loop=adefault_loop, reporter=Texts(), human=None)
+        run(one, new())  # It imports what it needs.
+        texts.clear()
+        state = new()
+        with Measured():
+            run(one, state)
+    assert len(texts) == size
+    assert state.answer == "".join(pieces(size))
 elif workload == "W6":
     one, state = agent(1, calls=size, name="slow"), new()
     with Measured():

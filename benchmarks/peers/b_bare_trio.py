@@ -5,7 +5,8 @@ from __future__ import annotations
 import bare_trio
 import orjson
 import trio
-from common import THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
+from common import CHAT, THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
+from stream_server import serving
 
 
 async def main() -> None:
@@ -37,6 +38,12 @@ async def main() -> None:
                 for line in (place / "log").read_bytes().splitlines():
                     orjson.loads(line)
             report_saved(saving, loading, place)
+    elif workload == "W5":
+        with serving(size) as origin:
+            await bare_trio.streamed(origin + CHAT)
+            with Measured():
+                events = await bare_trio.streamed(origin + CHAT)
+        assert events > size
     elif workload == "W6":
         with Measured():
             await bare_trio.agent(1, size, 0, slow)

@@ -7,8 +7,9 @@ import time
 import ours
 import trio
 from common import THINK, TURNS, WARM_TURNS, Measured, arguments, folder, report_saved
+from stream_server import serving
 
-from alpineagents import Agent, FileStore, tool
+from alpineagents import Agent, FileStore, OpenAICompatible, Reporter, State, tool
 
 
 @tool(name="add")
@@ -22,6 +23,16 @@ def slow_sync(a: int, b: int) -> int:
     """Add two numbers, slowly, in a thread."""
     time.sleep(0.02)
     return a + b
+
+
+class Texts(Reporter):
+    """Collects the pieces of text."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def on_text(self, state: State, text: str) -> None:
+        self.texts.append(text)
 
 
 async def main() -> None:
@@ -54,6 +65,18 @@ async def main() -> None:
                 loaded = await FileStore(place).load(state.id)
             assert loaded.answer == "done"
             report_saved(saving, loading, place)
+    elif workload == "W5":
+        with serving(size) as origin:
+            texts: list[str] = []
+            model = OpenAICompatible("m", base_url=f"{origin}/v1", api_key="x")
+            one = Agent(model=model, reporter=Texts(texts))
+            await one.run(ours.conversation())
+            texts.clear()
+            state = ours.conversation()
+            with Measured():
+                await one.run(state)
+        assert len(texts) == size
+        assert state.answer == "".join(texts)
     elif workload == "W6":
         one, state = agent(1, calls=size, tool="slow"), ours.conversation()
         with Measured():

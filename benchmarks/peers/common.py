@@ -7,6 +7,8 @@ W1: SIZE turns (think and one tool), a stateless fake model, no store.
 W2: SIZE agents at once, 5 turns each; the model takes 50 ms. The ideal is 0.30 s.
 W4: as W1, saved durably in files; then the State is loaded. Bare trio: three lines appended and synced, twice a turn,
     in a worker thread, and orjson on what was written. A shared machine's disk is fast and slow by turns: CPU counts.
+W5: one answer of SIZE small deltas, streamed in the Chat Completions format by a server in a process of its own, to an
+    agent whose reporter gets each. Bare trio: httpx, lines, and orjson on each event.
 W6: one reply asks for SIZE tools of 20 ms. The ideal is 0.02 s.
 """
 
@@ -23,6 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+CHAT = "/v1/chat/completions"
 
 TURNS = 5
 THINK = 0.05

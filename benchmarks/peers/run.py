@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from machine import describe  # noqa: E402  # from the folder above
 
-LONGEST: Final = 150
+LONGEST, LONGEST_QUICK = 150.0, 60.0
 """Seconds after which a case is given up."""
 LEFT_OUT: Final = {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH"}
 """So that there are bytecode files, as an installed package has, and no library but that of the environment."""
@@ -39,9 +39,15 @@ class Side(NamedTuple):
     """A library: what pip installs, what a program imports, and how its tools can run."""
 
     requirement: str | None
-    """``None``: the environment that this runs in has it."""
+    """One or several, with spaces between. ``None``: the environment that this runs in has it."""
     imports: str
     modes: tuple[str, ...] = ("async",)
+    lacks: tuple[str, ...] = ()
+    """Workloads that it can't do, or that nobody wrote for it."""
+
+    def takes_part(self, case: Case) -> bool:
+        """Whether it can run this; only W1 and W6 come in two modes, async and sync."""
+        return case.workload not in self.lacks and (case.mode in self.modes or case.workload not in ("W1", "W6"))
 
 
 OURS, BARE = "ours", "bare_trio"
@@ -51,6 +57,16 @@ SIDES: Final = {
 }
 PEERS: Final = {
     "alpineagents_0_7": Side("alpineagents==0.7.1", "import alpineagents", ("async", "sync")),
+    "pydantic_ai": Side("pydantic-ai-slim==2.68.0", "import pydantic_ai", ("async", "sync"), lacks=("W5",)),
+    "openai_agents": Side("openai-agents==0.24.0", "import agents", ("async", "sync"), lacks=("W5",)),
+    "langgraph": Side(
+        "langgraph==1.2.24 langgraph-checkpoint-sqlite==3.1.2",
+        "import langgraph.prebuilt",
+        ("async", "sync"),
+        lacks=("W5",),
+    ),
+    "smolagents": Side("smolagents==1.26.0", "import smolagents", ("sync",), lacks=("W4", "W5")),
+    "inspect_ai": Side("inspect-ai==0.3.285", "import inspect_ai.model, inspect_ai.tool", lacks=("W4", "W5")),
 }
 
 
@@ -71,7 +87,7 @@ class Unit(NamedTuple):
     per_size: bool = False
 
 
-UNITS: Final = {
+UNITS: Final[dict[str, tuple[Unit, ...]]] = {
     "W1": (Unit("seconds", "µs per turn", 1e6, per_size=True), Unit("cpu", "µs CPU per turn", 1e6, per_size=True)),
     "W2": (Unit("seconds", "s"), Unit("cpu", "s CPU"), Unit("kib", "KiB per agent")),
     "W4": (
@@ -80,13 +96,14 @@ UNITS: Final = {
         Unit("bytes", "bytes per turn", per_size=True),
         Unit("load", "µs CPU to load/turn", 1e6, per_size=True),
     ),
+    "W5": (Unit("seconds", "µs per delta", 1e6, per_size=True), Unit("cpu", "µs CPU per delta", 1e6, per_size=True)),
     "W6": (Unit("seconds", "ms", 1e3), Unit("cpu", "ms CPU", 1e3)),
     "W3": (Unit("seconds", "ms", 1e3), Unit("cpu", "ms CPU", 1e3)),
 }
 
 
-def python_of(name: str, side: Side) -> str:
-    """Return the interpreter of *side*'s environment, which is made if it isn't there."""
+def python_of(name: str, side: Side) -> str | None:
+    """Return the interpreter of *side*'s environment, which is made if it isn't there; None if pip can't."""
     if side.requirement is None:
         return sys.executable
     folder = ROOT / "build" / "peers" / name
@@ -94,7 +111,11 @@ def python_of(name: str, side: Side) -> str:
     if not stamp.exists() or stamp.read_text() != side.requirement:
         print(f"Installing {side.requirement} in {folder.relative_to(ROOT)} ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", side.requirement], check=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", *side.requirement.split()]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            print(f"{name} is left out: {done.stderr.strip()}", flush=True)
+            return None
         stamp.write_text(side.requirement)
     return str(python)
 
@@ -109,6 +130,8 @@ def cases(workloads: list[str], agents: list[int], quick: bool) -> list[Case]:
             found += [Case("W2", size, "async") for size in agents]
         elif workload == "W4":
             found.append(Case("W4", 100 if quick else 1_000, "async"))
+        elif workload == "W5":
+            found.append(Case("W5", 2_000 if quick else 20_000, "async"))
         elif workload == "W6":
             found += [Case("W6", 200, mode) for mode in ("async", "sync")]
         else:
@@ -134,8 +157,10 @@ def imported(python: str, side: Side) -> dict[str, float]:
     }
 
 
-def once(name: str, side: Side, python: str, case: Case) -> dict[str, float]:
-    """Run a case in a fresh process and return its report; an empty one if it takes too long."""
+def once(
+    name: str, side: Side, python: str, case: Case, *, gc_on: bool = True, longest: float = LONGEST
+) -> dict[str, float]:
+    """Run a case in a fresh process and return its report; an empty one if it takes too long, or a peer fails."""
     if case.workload == "W3":
         return imported(python, side)
     command = [python, str(HERE / f"b_{name}.py"), case.workload, str(case.size), case.mode]
@@ -143,55 +168,65 @@ def once(name: str, side: Side, python: str, case: Case) -> dict[str, float]:
     try:
         done = subprocess.run(
             command,
-            env=ENVIRONMENT | {"PYTHONPATH": path},
+            env=ENVIRONMENT | {"PYTHONPATH": path, "GC": "on" if gc_on else "off"},
             capture_output=True,
             text=True,
-            timeout=LONGEST,
+            timeout=longest,
             check=False,
         )
     except subprocess.TimeoutExpired:
+        print(f"\n{name}: {case} is given up after {longest:g} s", flush=True)
         return {}
     if done.returncode:
-        raise SystemExit(f"{name}: {case} failed:\n{done.stderr}")
-    report: dict[str, float] = json.loads(done.stdout)
+        failure = f"{name}: {case} failed:\n{done.stderr}"
+        if side.requirement is None:
+            raise SystemExit(failure)
+        print(failure, flush=True)
+        return {}
+    report: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return report
 
 
+def figure(unit: Unit, case: Case, reports: list[dict[str, float]]) -> float | None:
+    """Return the median; None where something failed, or the side doesn't have this unit."""
+    if not reports or any(unit.key not in report for report in reports):
+        return None
+    return median(report[unit.key] for report in reports) * unit.factor / (case.size if unit.per_size else 1)
+
+
 def show(case: Case, reports: dict[str, list[dict[str, float]]]) -> None:
-    print(f"\n{case}")
-    for unit in UNITS[case.workload]:
-        factor = unit.factor / (case.size if unit.per_size else 1)
-        values = {
-            name: median(report[unit.key] for report in found) * factor
-            for name, found in reports.items()
-            if found and all(unit.key in report for report in found)
-        }
-        if OURS not in values:
-            continue
-        figures = "".join(f"{name} {value:,.4g}".ljust(30) for name, value in values.items())
-        ratios = [f"ours/{name} {values[OURS] / value:.2f}" for name, value in values.items() if name != OURS]
-        print(f"  {unit.text:20}{figures}{', '.join(ratios)}", flush=True)
+    units = UNITS[case.workload]
+    print(f"\n{case!s:20}", *[f"{unit.text:>20}{'ours/it':>9}" for unit in units], sep="")
+    ours = {unit: figure(unit, case, reports[OURS]) for unit in units}
+    for name, found in reports.items():
+        cells = [f"  {name:18}"]
+        for unit in units:
+            value, own = figure(unit, case, found), ours[unit]
+            cells.append(" " * 20 if value is None else f"{value:>20,.4g}")
+            cells.append(" " * 9 if value is None or own is None or name == OURS else f"{own / value:>9.2f}")
+        print("".join(cells).rstrip(), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--peers", default=",".join(PEERS), help="names, with commas between; '' for bare trio alone")
-    parser.add_argument("--workloads", default="W1,W2,W4,W6,W3")
+    parser.add_argument("--workloads", default="W1,W2,W4,W5,W6,W3")
     parser.add_argument("--agents", default="1000", help="sizes of W2")
     parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--quick", action="store_true", help="one round, fewer sizes: under a minute")
+    parser.add_argument("--quick", action="store_true", help="one round, fewer sizes: five minutes")
     wanted = parser.parse_args()
     rounds = wanted.rounds or (1 if wanted.quick else 3)
+    longest = LONGEST_QUICK if wanted.quick else LONGEST
     sides = SIDES | {name: PEERS[name] for name in wanted.peers.split(",") if name}
-    pythons = {name: python_of(name, side) for name, side in sides.items()}
+    pythons = {name: python for name, side in sides.items() if (python := python_of(name, side)) is not None}
     print(describe(), f"{rounds} rounds", sep=", ")
     agents = [int(size) for size in wanted.agents.split(",")]
     for case in cases(wanted.workloads.split(","), agents, wanted.quick):
         reports: dict[str, list[dict[str, float]]] = defaultdict(list)
         for _ in range(rounds):
-            for name, side in sides.items():
-                if case.mode in side.modes:
-                    reports[name].append(once(name, side, pythons[name], case))
+            for name, python in pythons.items():
+                if sides[name].takes_part(case) and {} not in reports[name]:  # what failed once isn't tried again
+                    reports[name].append(once(name, sides[name], python, case, longest=longest))
         show(case, reports)
 
 

@@ -167,10 +167,8 @@ async def test_the_request_for_a_summary_is_one_that_a_provider_takes(turns: int
     assert "summary" in asked["messages"][-1]["content"]
     assert sum(message["role"] == "tool" for message in asked["messages"]) == 3 * turns
     assert asked.get("tool_choice") == ("none" if tools and turns else None)
-    assert [message["content"] for message in server.requests[1].body["messages"]] == [
-        "go",
-        "[summary of the conversation so far] a summary",
-        "go on",
+    assert server.requests[1].body["messages"] == [
+        {"role": "user", "content": "go\n\n[summary of the conversation so far] a summary\n\ngo on"}
     ]
 
 
@@ -183,7 +181,9 @@ async def test_the_request_for_a_side_question_never_ends_on_an_open_call():
         model = StrictModel(["hm"])
         await Agent(model=model, tools=[look]).ask(state, "why?")
         assert list(state.messages) == before
-        assert model.messages[-1] == {"role": "user", "content": "why?"}
+        assert model.messages[-1]["role"] == "user"
+        content = model.messages[-1]["content"]
+        assert (content.split("\n\n")[-1] if isinstance(content, str) else content[-1]["text"]) == "why?"
 
 
 changes = st.lists(
@@ -236,7 +236,8 @@ def test_compacting_and_clearing_in_any_order_with_turns_between_gives_what_can_
                     await agent.compact(state)
                     assert state.messages[-1].text == "meanwhile"
             body = sent(state.messages)
-            assert body[0] == {"role": "user", "content": "go"}
+            assert body[0]["role"] == "user"
+            assert body[0]["content"].split("\n\n")[0] == "go"
             assert sum(message.is_summary for message in state.messages) <= 1
         await agent.think(state)
         assert_replays(state)

@@ -64,7 +64,6 @@ LEGAL: dict[str, Messages] = {
     "system first": [SYSTEM, USER],
     "developer first": [{**SYSTEM, "role": "developer"}, USER],
     "an answer": [USER, TEXT, USER],
-    "two messages of the person": [USER, USER],
     "two replies": [USER, TEXT, TEXT],
     "ending with a reply": [USER, TEXT],
     "a call": [USER, asking("a"), result("a")],
@@ -74,7 +73,7 @@ LEGAL: dict[str, Messages] = {
     "calls behind a reply": [USER, TEXT, asking("a"), result("a"), USER],
     "a message behind the results": [USER, asking("a"), result("a"), USER],
     "pictures": [PICTURE],
-    "a picture behind the results": [USER, asking("a", "b"), result("a"), result("b"), PICTURE, USER],
+    "a picture behind the results": [USER, asking("a", "b"), result("a"), result("b"), PICTURE],
     "a document": [{"role": "user", "content": [FILE]}],
     "a result in parts": [USER, asking("a"), result("a", [{"type": "text", "text": "x"}])],
     "a reply in parts": [USER, {"role": "assistant", "content": [{"type": "text", "text": "x"}]}],
@@ -123,7 +122,9 @@ ILLEGAL: dict[str, tuple[Messages, str]] = {
     "an empty id": ([USER, asking(""), result("")], "needs an id"),
     "no id": (calls_as({"type": "function", "function": {"name": "read", "arguments": "{}"}}), "needs an id"),
     "an id that is no text": (calls_as({**call("a"), "id": 3}), "needs an id"),
-    # Who speaks first
+    # Who speaks when
+    "two messages of the person": ([USER, USER], "roles must alternate"),
+    "two messages behind the results": ([USER, asking("a"), result("a"), PICTURE, USER], "roles must alternate"),
     "a reply first": ([TEXT, USER], "must be of the role 'user'"),
     "a reply behind the system": ([SYSTEM, TEXT, USER], "must be of the role 'user'"),
     "calls first": ([asking("a"), result("a"), USER], "must be of the role 'user'"),

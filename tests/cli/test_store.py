@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trio
 
-from alpineagents import Agent, FileStore, Image, Message, State, tool
+from alpineagents import Agent, FileStore, Image, Message, SQLiteStore, State, TextBlock, tool
 from alpineagents.cli import main
+from alpineagents.record import ModelEvent, ModelEventEntry, ModelReplyEntry, ModelRequestEntry, Reply
+from alpineagents.record._codec import encode_entry
+from alpineagents.stores import open_store
 from alpineagents.testing import FakeModel, tool_call
 
 from ..stores.postgres import cluster
@@ -128,6 +134,115 @@ def test_copy_leaves_a_state_that_went_on_differently_and_says_so(folder, tmp_pa
     assert trio.run(FileStore(other).read, "chat") == before
 
 
+def test_copy_counts_a_state_that_is_left_out_of_the_list(folder, tmp_path, capfd):
+    spoil_the_info(folder)
+
+    code, out, err = run(capfd, "copy", folder, tmp_path / "other.db")
+
+    assert code == 1
+    assert out.endswith("; 1 couldn't be copied\n")
+    assert err.startswith("warning: ")
+    assert "bug-1.jsonl is left out of the list" in err
+    assert len(err.splitlines()) == 1
+    assert run(capfd, "copy", folder, tmp_path / "other.db", "chat")[:2] == (0, "1 States, 0 new entries\n")
+
+
+def spoil_the_info(folder: Path) -> None:
+    """Damage what bug-1 is listed by."""
+    log = folder / "bug-1.jsonl"
+    log.write_bytes(log.read_bytes()[:-9] + b"xxxxxxxx\n")
+
+
+class Live(FileStore):
+    """Somebody writes a State each time its history is read."""
+
+    async def read(self, state_id, after=0):
+        if state_id == "chat":
+            await write_on(self.folder)
+        return await super().read(state_id, after)
+
+
+async def write_on(folder: Path) -> None:
+    store = FileStore(folder)
+    state = await store.load("chat")
+    await state.add_message(Message.notice("more"))
+
+
+def live(folder: Path, monkeypatch: pytest.MonkeyPatch, times: int | None) -> None:
+    """Let the State be written so often while a command looks at it; None: each time."""
+    written = 0
+
+    def opened(where: str) -> FileStore:
+        nonlocal written
+        if where != str(folder):
+            return open_store(where)
+        written = 0
+        return Counted(folder)
+
+    class Counted(Live):
+        async def read(self, state_id, after=0):
+            nonlocal written
+            written += state_id == "chat"
+            if times is not None and written > times:
+                return await FileStore(self.folder).read(state_id, after)
+            return await super().read(state_id, after)
+
+    monkeypatch.setattr("alpineagents.cli._store.open_store", opened)
+
+
+@pytest.mark.parametrize("times", [1, 2, None])
+def test_check_finds_nothing_in_a_store_that_is_being_written(folder, capfd, monkeypatch, times):
+    live(folder, monkeypatch, times)
+
+    assert run(capfd, "check", folder) == (0, "3 States checked, none damaged\n", "")
+
+
+def test_check_finds_a_list_that_is_behind_though_another_state_is_being_written(folder, tmp_path, capfd, monkeypatch):
+    other = SQLiteStore(tmp_path / "other.db")
+    run(capfd, "copy", folder, other.path)
+    with closing(sqlite3.connect(other.path)) as connection:
+        (info,) = connection.execute("SELECT info FROM states WHERE id = 'bug-1'").fetchone()
+        connection.execute("UPDATE states SET info = ? WHERE id = 'bug-1'", (info.replace(b'"turn":2', b'"turn":1'),))
+        connection.commit()
+
+    code, out, _ = run(capfd, "check", other.path)
+
+    assert code == 1
+    assert out == (
+        "bug-1: the list says something else of it than its history; the next save of it sets that right\n"
+        "3 States checked, 1 damaged\n"
+    )
+
+
+def test_check_does_not_miss_a_state_that_is_deleted_meanwhile(folder, capfd, monkeypatch):
+    class Deleting(FileStore):
+        async def read(self, state_id, after=0):
+            await FileStore(self.folder).delete("chat")
+            return await super().read(state_id, after)
+
+    monkeypatch.setattr("alpineagents.cli._store.open_store", Deleting)
+
+    assert run(capfd, "check", folder)[0] == 0
+    code, out, _ = run(capfd, "check", folder, "chat")
+    assert (code, out.splitlines()[-1]) == (1, "1 States checked, 1 damaged")
+
+
+def test_a_copy_of_a_store_that_is_being_written_is_whole(folder, tmp_path, capfd, monkeypatch):
+    live(folder, monkeypatch, None)
+
+    assert run(capfd, "copy", folder, tmp_path / "copy.db")[0] == 0
+
+    assert run(capfd, "check", tmp_path / "copy.db") == (0, "3 States checked, none damaged\n", "")
+
+
+def test_check_of_some_states_says_nothing_of_the_others(folder, capfd):
+    spoil_the_info(folder)
+
+    assert run(capfd, "check", folder, "chat") == (0, "1 States checked, none damaged\n", "")
+    code, out, err = run(capfd, "check", folder, "bug-1")
+    assert (code, out.splitlines()[-1], err) == (1, "1 States checked, 1 damaged", "")
+
+
 def test_check_finds_nothing_in_a_whole_store(folder, capfd):
     assert run(capfd, "check", folder) == (0, "3 States checked, none damaged\n", "")
 
@@ -177,6 +292,42 @@ def test_export_as_markdown_shows_everything_in_fences_that_hold(folder, tmp_pat
     assert "image/png" in text
 
 
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_export_shows_the_end_of_whatever_is_long(tmp_path, capfd, form):
+    long = "a" * 1_000
+
+    async def save() -> None:
+        state = State(id="long", messages=[Message.user(f"{long} of the message")])
+        for make in (
+            lambda snap, at: ModelRequestEntry(snap.length, 1, at, "fake/fake", tools=[long, "of-the-tools"]),
+            lambda snap, at: ModelEventEntry(snap.length, 1, at, ModelEvent("retry", f"{long} of the event")),
+            lambda snap, at: ModelReplyEntry(snap.length, 1, at, Reply([TextBlock(f"{long} of the reply")])),
+        ):
+            state.commit(make)
+        state.finish({"long": long, "last": "of the answer"})
+        entries = [encode_entry(entry) for entry in state.history]
+        entries.append(
+            b'{"kind":"verdict","seq":%d,"turn":1,"at":"2126-01-02T03:04:05Z","content":["%s","of a newer version"]}'
+            % (len(entries), long.encode())
+        )
+        await FileStore(tmp_path).append("long", 0, entries, b'{"format":1,"id":"long"}')
+
+    trio.run(save)
+
+    code, out, err = run(capfd, "export", tmp_path, "long", "--format", form)
+
+    assert (code, err) == (0, "")
+    for end in (
+        "of the message",
+        "of-the-tools",
+        "of the event",
+        "of the reply",
+        "of the answer",
+        "of a newer version",
+    ):
+        assert end in out
+
+
 def test_export_as_html_is_one_page_in_which_nothing_is_markup_but_its_own(folder, capfd):
     out = run(capfd, "export", folder, "bug-1", "--format", "html")[1]
 
@@ -196,6 +347,11 @@ def test_export_as_html_is_one_page_in_which_nothing_is_markup_but_its_own(folde
         (["show", "{folder}", "../x"], "state id"),
         (["copy", "{folder}", "other", "nobody"], "nobody: no State nobody"),
         (["export", "{folder}", "chat", "-o", "no/such/folder/x"], "no/such/folder/x"),
+        (
+            ["copy", "{folder}", "mysql://app:secret@db/app"],
+            "mysql://... is no store; write postgresql://host/database",
+        ),
+        (["check", "{folder}/.."], "holds other files, and no State"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, tmp_path, monkeypatch, capfd, args, said):
@@ -206,6 +362,36 @@ def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, tmp_path, monkeypat
     assert code == 1
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_what_needs_psycopg_says_so_where_it_is_missing(capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "alpineagents.stores._postgres_connections", raising=False)
+
+    code, out, err = run(capfd, "list", "postgresql://host/runs")
+
+    assert (code, out) == (1, "")
+    assert "pip install 'alpineagents[postgres]'" in err
+
+
+@pytest.mark.parametrize("command", ["list", "export"])
+def test_a_standard_output_that_is_closed_is_an_error_in_one_line(folder, command):
+    shell = f"'{sys.executable}' -m alpineagents store {command} '{folder}' {'chat' if command == 'export' else ''} >&-"
+
+    done = subprocess.run(shell, shell=True, capture_output=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr == b"error: standard output is closed; send it to /dev/null instead\n"
+
+
+def test_what_a_terminal_would_act_on_or_can_not_show_is_not_printed_as_it_is(tmp_path):
+    state = State(id="odd", messages=[Message.user("\x1b[31mred\x07 \x9b \u202e 日本")])
+    trio.run(FileStore(tmp_path).save, state)
+
+    command = [sys.executable, "-m", "alpineagents", "store", "list", tmp_path]
+    done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+
+    assert done.stdout.endswith(b"?[31mred? ? ? \\u65e5\\u672c\n")
 
 
 def test_a_wrong_command_line_is_exit_code_2(capfd):
@@ -219,6 +405,20 @@ def test_it_is_a_program_and_a_module_and_a_reader_may_stop_early(folder):
     assert subprocess.run(shell, shell=True, capture_output=True, check=True).stdout == b"{"
     done = subprocess.run([Path(sys.executable).with_name("alpineagents"), "--help"], capture_output=True, check=True)
     assert b"store" in done.stdout
+
+
+def test_a_schema_is_named_in_the_address_and_reading_makes_none(folder, capfd, cluster):
+    cluster.sql("CREATE DATABASE schemas")
+    server = f"postgresql://postgres@127.0.0.1:{cluster.port}/schemas"
+    named = "SELECT nspname FROM pg_namespace WHERE nspname IN ('alpineagents', 'app')"
+
+    assert run(capfd, "list", server) == (0, "", "")
+    assert run(capfd, "check", f"{server}?schema=app") == (0, "0 States checked, none damaged\n", "")
+    assert cluster.sql(named, dbname="schemas") == []
+
+    assert run(capfd, "copy", folder, f"{server}?connect_timeout=9&schema=app")[0] == 0
+    assert cluster.sql(named, dbname="schemas") == [("app",)]
+    assert run(capfd, "check", f"{server}?schema=app")[1] == "3 States checked, none damaged\n"
 
 
 def test_a_state_that_went_through_every_store_is_byte_identical(folder, tmp_path, capfd, cluster):

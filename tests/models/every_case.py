@@ -122,9 +122,10 @@ class Tools:
         return ["Here they are.", RED, PAGE]
 
     @tool
-    async def tidy_up(self) -> None:
+    async def tidy_up(self) -> str:
         """Tidy up."""
         await trio.lowlevel.checkpoint()
+        return ""
 
     @tool
     async def print_out(self, what: str) -> str:
@@ -363,6 +364,23 @@ async def a_compacted_conversation_goes_on(make: Make, provider: Provider) -> No
     assert_replays(state)
 
 
+@case(tool_call("look", place="Paris"), "It is large.", "Large.", "Paris.", "Still Paris.")
+async def a_conversation_with_calls_goes_on_without_tools(make: Make, provider: Provider) -> None:
+    """With an Agent that has none, in a question aside, and where none is shown."""
+    model, state = make(), asking("Look at Paris with the tool, and say how large it is.")
+    agent = Agent(model=model, tools=[Tools()])
+    await agent.run(state)
+    bare = Agent(model=model)
+
+    answers = [await bare.ask(state, "How large is it?"), await on(bare, state, "Which city was it?")]
+    state.add_message(Message.user("Which city was it, again?"))
+    last = await agent.think(state, tools=[])
+
+    assert all(answers)
+    assert last.text
+    assert not last.tool_calls
+
+
 @case("Hello. ALPINE", tool_call("look", place="Paris"), "It is large. ALPINE")
 async def the_system_prompt_is_followed(make: Make, provider: Provider) -> None:
     agent = Agent(model=make(), tools=[Tools()], system="End each answer to the person with the word ALPINE.")
@@ -375,7 +393,7 @@ async def the_system_prompt_is_followed(make: Make, provider: Provider) -> None:
 
 @case("Done.", tool_call("look", place="Bern"), "Done again.")
 async def calls_with_the_ids_of_others_are_taken(make: Make, provider: Provider) -> None:
-    """B18, C: a conversation that another provider began."""
+    """B18: a conversation that another provider began."""
     calls = [ToolCall(call_id or "call", "look", {"place": "Paris"}) for call_id in ODD_IDS]
     results = [ToolResultBlock(call.id, [TextBlock("Paris is large")]) for call in calls]
     thoughts = ThinkingBlock("Hm.", "signed", "another", {"model": "m"})
@@ -419,6 +437,36 @@ async def a_text_can_end_the_reply(make: Make, provider: Provider) -> None:
 
     assert "our" in answer
     assert "five" not in answer
+
+
+# From one provider to another
+
+ELSEWHERE = (
+    Reply([ThinkingBlock("Hm."), TextBlock("I look."), tool_call("look", place="Paris")]),
+    Reply([ThinkingBlock("So."), TextBlock("Paris is large.")]),
+    Reply([ThinkingBlock("Well."), tool_call("look", place="Rome")]),
+    "Rome is large, too.",
+)
+"""What the scripted providers answer in turn: the first, the second, and the first again."""
+
+
+async def goes_on_elsewhere(one: Agent, another: Agent) -> None:
+    """Between a call and its result, and back, with the thoughts of each, and through a store."""
+    store = MemoryStore()
+    state = asking("Look at Paris with the tool. Then say in one sentence how large it is.")
+
+    reply = await one.think(state)
+    await one.use_tools(state)
+    answer = await another.run(state)
+    await store.save(state)
+    loaded = await store.load(state.id)
+    again = await on(one, loaded, "Now look at Rome with the tool, and say in one sentence how large that is.")
+
+    assert [call.name for call in reply.tool_calls] == ["look"]
+    assert "large" in answer
+    assert "Rome" in again
+    assert {call.args["place"] for message in loaded.messages for call in message.tool_calls} == {"Paris", "Rome"}
+    assert_replays(loaded)
 
 
 # Answers of a type

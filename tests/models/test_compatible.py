@@ -1,5 +1,6 @@
 """OpenAICompatible as a value, and the strings it is made from."""
 
+import math
 import subprocess
 import sys
 from decimal import Decimal
@@ -187,6 +188,38 @@ def test_a_name_says_whose_model_it_is(text, name):
 
     assert model.name == name
     assert type(model) is {"anthropic": Anthropic, "openai": OpenAI, "google": Google}[name.partition("/")[0]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [
+        ({"max_tokens": 1_000.0}, TypeError),
+        ({"max_tokens": math.inf}, TypeError),
+        ({"max_tokens": True}, TypeError),
+        ({"max_tokens": 0}, ValueError),
+        ({"context_window": 1.5}, TypeError),
+        ({"temperature": math.inf}, ValueError),
+        ({"temperature": math.nan}, ValueError),
+        ({"seed": "x"}, TypeError),
+        ({"effort": 3}, TypeError),
+        ({"thinking": "high"}, TypeError),
+        ({"parallel_tool_calls": 1}, TypeError),
+        ({"cache": "no"}, TypeError),
+        ({"price": 3}, TypeError),
+        ({"provider": 5}, TypeError),
+        ({"api_key": 5}, TypeError),
+        ({"stop": ""}, ValueError),
+        ({"stop": ["a", ""]}, ValueError),
+        ({"stop": 5}, TypeError),
+        ({"stop": [5]}, TypeError),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model_class", [Anthropic, Google, OpenAI, OpenAICompatible])
+def test_a_setting_that_every_request_would_fail_with_is_refused(model_class, setting, kind):
+    """When the model is made, and the error names it."""
+    with pytest.raises(kind, match=next(iter(setting))):
+        model_class("m", **setting)
 
 
 @pytest.mark.parametrize("thinking", [True, False, 1_000])

@@ -2,6 +2,7 @@
 
 import gc
 import gzip
+import json
 import socket
 import traceback
 from decimal import Decimal
@@ -14,6 +15,7 @@ from alpineagents import (
     AuthError,
     BadRequestError,
     BrokenStreamError,
+    ContextTooLongError,
     Message,
     ModelEvent,
     ModelNotFoundError,
@@ -31,7 +33,7 @@ from alpineagents import (
     UnreachableError,
     Usage,
 )
-from alpineagents.models import OpenAICompatible
+from alpineagents.models import Anthropic, Google, OpenAI, OpenAICompatible
 from alpineagents.testing._provider_server import Fault, ProviderServer
 
 REQUEST = Request(messages=[Message.user("Hi")])
@@ -240,7 +242,8 @@ async def test_the_tokens_of_an_attempt_that_failed_are_on_the_error(price):
 
     cost = Decimal(5) / 1_000_000 if price else Decimal(0)  # A local server is free.
     assert told.value.usage == Usage(3, 2, requests=1, cost=cost)
-    assert untold.value.usage == Usage(requests=1, cost=0)
+    # How many tokens half an answer had, nobody knows.
+    assert untold.value.usage == Usage(requests=1, cost=None if price else 0)
 
 
 async def test_an_answer_that_began_is_not_sent_again():
@@ -300,6 +303,306 @@ async def test_after_the_finish_reason_a_socket_that_stays_open_costs_half_a_sec
     assert trio.current_time() <= 0.51
     assert reply.text == "Hi"
     assert sockets() == before
+
+
+def google_event(text, finish=None):
+    reason = "" if finish is None else f',"finishReason":"{finish}"'
+    usage = '"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":5}'
+    return f'data: {{"candidates":[{{"content":{{"parts":[{{"text":"{text}"}}]}}{reason}}}],{usage}}}\n\n'
+
+
+def one_by_one(*events):
+    """The events, as long as each other, and that length: the size of an HTTP chunk."""
+    size = max(map(len, events))
+    return "".join([text[:-2] + " " * (size - len(text)) + "\n\n" for text in events]), size
+
+
+@pytest.mark.parametrize("pause", [0.2, 5.0])
+@pytest.mark.parametrize("make", [event, google_event], ids=["chat", "google"])
+@pytest.mark.parametrize("reasons", ["every", "empty ones first"])
+async def test_a_finish_reason_that_more_content_follows_ends_nothing(reasons, make, pause, autojump_clock):
+    """Some servers put one on every chunk, or on empty ones before all content. Who errs once isn't believed again."""
+    stop = "STOP" if make is google_event else "stop"
+    words = [f"word{number} " for number in range(10)]
+    if reasons == "every":
+        events = [make(word, stop) for word in ["", *words]]
+    else:
+        events = [make("", stop), make("", stop), *[make(word) for word in words], make("", stop)]
+    body, size = one_by_one(*events)
+    async with ProviderServer([body.encode()], delay=pause, chunk_size=size) as server:
+        if make is google_event:
+            model = Google("gemini-2.5-flash", base_url=server.origin, api_key="k", retries=0)
+        else:
+            model = model_at(server)
+        reply = await model.respond(REQUEST, ignore)
+
+    assert reply.text == "".join(words)
+
+
+async def test_content_may_come_a_while_behind_a_chunk_with_usage(autojump_clock):
+    usage = ',"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'
+    events = [event(word, "stop").removesuffix("}\n\n") + usage for word in ("one ", "two")]
+    body, size = one_by_one(*events)
+    async with ProviderServer([body.encode()], delay=0.2, chunk_size=size) as server:
+        reply = await model_at(server).respond(REQUEST, ignore)
+
+    assert reply.text == "one two"
+
+
+async def test_where_finish_reasons_are_on_every_chunk_a_broken_connection_is_a_broken_answer(autojump_clock):
+    body, size = one_by_one(*[event(word, "stop") for word in ("one ", "two ", "three")])
+    fault = Fault(body=body, cut_after=2 * size, chunk_size=size)
+    async with ProviderServer([fault]) as server:
+        with pytest.raises(BrokenStreamError, match="broke off its answer"):
+            await model_at(server).respond(REQUEST, ignore)
+
+
+async def test_usage_alone_behind_a_finish_reason_ends_the_answer_at_once(autojump_clock):
+    usage = 'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
+    body = event("Hi") + event(None, "stop") + usage
+    async with ProviderServer([Fault(body=body, stall=True)]) as server:
+        reply = await model_at(server).respond(REQUEST, ignore)
+    assert trio.current_time() <= 0.06
+    assert (reply.text, reply.usage.output_tokens) == ("Hi", 2)
+
+
+async def test_done_without_a_finish_reason_is_called_what_it_is(autojump_clock):
+    """Not a silence of so many seconds: it took 0.05 s."""
+    async with ProviderServer([Fault(body=event("Hi") + "data: [DONE]\n\n", stall=True)]) as server:
+        with pytest.raises(BrokenStreamError, match="ended its answer before the finish reason"):
+            await model_at(server).respond(REQUEST, ignore)
+    assert trio.current_time() <= 0.06
+
+
+def chunked(*pieces, end=b"zz\r\n"):
+    """An HTTP answer whose chunks come in one segment with what is none."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head + b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]) + end
+
+
+async def test_what_emit_raised_comes_out_whatever_becomes_of_the_connection(autojump_clock):
+    class UIError(Exception):
+        pass
+
+    def emit(event):
+        if isinstance(event, TextDelta):
+            raise UIError
+
+    async with ProviderServer([Fault(garbage=chunked(event("Hi").encode())), "Again."]) as server:
+        with pytest.raises(UIError):
+            await model_at(server, retries=4).respond(REQUEST, emit)
+
+    assert len(server.requests) == 1
+
+
+async def test_an_error_that_was_stated_is_the_error_whatever_becomes_of_the_connection(autojump_clock):
+    stated = b'data: {"error":{"message":"maximum context length is 10","code":"context_length_exceeded"}}\n\n'
+    async with ProviderServer([Fault(garbage=chunked(event("Hi").encode(), stated)), "Again."]) as server:
+        with pytest.raises(ContextTooLongError):
+            await model_at(server, retries=4).respond(REQUEST, ignore)
+
+    assert len(server.requests) == 1
+
+
+DEEP = "[" * 1_000 + "]" * 1_000
+GARBAGE = [
+    (
+        OpenAICompatible,
+        '{"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1e999}}',
+    ),
+    (OpenAICompatible, f'{{"error":{{"x":{DEEP}}}}}'),
+    (OpenAICompatible, f'{{"error":{{"message":"x","code":{DEEP}}}}}'),
+    (OpenAICompatible, f'{{"choices":[{{"delta":{{"content":"Hi"}},"finish_reason":{DEEP}}}]}}'),
+    (OpenAICompatible, '{"error":{"message":"\\ud800","code":400}}'),
+    (
+        OpenAICompatible,
+        '{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"f","arguments":{"x":'
+        + DEEP
+        + '}}}]},"finish_reason":"stop"}]}',
+    ),
+    (Anthropic, '{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1e999}}'),
+    (Anthropic, f'{{"type":"message_delta","delta":{{"stop_reason":{DEEP}}},"usage":{{}}}}'),
+    (
+        Anthropic,
+        '{"type":"content_block_start","index":0,"content_block":'
+        f'{{"type":"tool_use","id":"a","name":"f","input":{{"x":{DEEP}}}}}}}',
+    ),
+    (Google, '{"candidates":[{"finishReason":"SAFETY"}],"usageMetadata":{"promptTokenCount":1e999}}'),
+    (Google, f'{{"candidates":[{{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":{DEEP}}}]}}'),
+    (Google, f'{{"error":{{"status":"INTERNAL","message":{DEEP}}}}}'),
+    (OpenAI, f'{{"type":"error","message":{DEEP}}}'),
+    (
+        OpenAI,
+        '{"type":"response.completed","response":{"output":[{"type":"web_search_call","x":1e999}],'
+        f'"usage":{{"input_tokens":1e999,"output_tokens":{DEEP}}}}}}}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "document"), GARBAGE, ids=lambda value: getattr(value, "__name__", str(value)[:40]))
+@pytest.mark.parametrize("status", [200, 500])
+async def test_no_garbage_gives_another_error_than_the_providers(kind, document, status):
+    """Infinite numbers, lists a thousand deep, half a character: a reply, or a ProviderError that can be shown."""
+    body = f"data: {document}\n\n" if status == 200 else document
+    async with ProviderServer([Fault(status=status, body=body)]) as server:
+        url = server.base_url if kind in (OpenAI, OpenAICompatible) else server.origin
+        model = kind("m", base_url=url, api_key="", retries=0)
+        try:
+            told = (await model.respond(REQUEST, ignore)).stop_reason or ""
+        except ProviderError as error:
+            told = f"{error} {error.body}"
+
+    assert told.encode()
+
+
+LONG_KEY = "sk-proj-ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+@pytest.mark.parametrize("before", [150, 170, 180, 190, 460, 470, 490, 1_920, 1_980])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'data: {"error":{"message":"@","code":"invalid_api_key"}}\n\n',
+        'data: {"error":{"message":"bad","code":"invalid_api_key","param":"@"}}\n\n',
+        "data: @\n\n",
+        "event: error\ndata: @\n\n",
+        "<html><p>@</p></html>",
+        '{"error":{"message":"@"}}',
+    ],
+)
+@pytest.mark.parametrize("kind", [OpenAICompatible, OpenAI, Anthropic, Google], ids=lambda kind: kind.__name__)
+async def test_no_error_shows_a_part_of_the_key(kind, answer, before):
+    """Whatever is shortened, the key is taken out first."""
+    body = answer.replace("@", f"{'y' * before} {LONG_KEY} {'y' * 3_000}")
+    async with ProviderServer([body.encode()]) as server:
+        url = server.base_url if kind in (OpenAI, OpenAICompatible) else server.origin
+        with pytest.raises(ProviderError) as caught:
+            await kind("m", base_url=url, api_key=LONG_KEY, retries=0).respond(REQUEST, ignore)
+
+    assert "sk-proj" not in f"{caught.value} {caught.value.body}"
+
+
+async def test_no_broken_connection_shows_a_part_of_the_key():
+    garbage = b"HTTP/1.1 200 OK\r\n" + b"y" * 440 + b" " + LONG_KEY.encode() + b"\r\n\r\n"
+    async with ProviderServer([Fault(garbage=garbage)] * 2) as server:
+        with pytest.raises(ProviderError) as caught:
+            await model_at(server, api_key=LONG_KEY).respond(REQUEST, ignore)
+
+    assert "sk-proj" not in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [event("Hi"), 'data: {"error":{"message":"melted","code":500}}\n\n'])
+async def test_an_error_in_a_stream_has_the_id_of_its_request(body):
+    async with ProviderServer([Fault(body=body)]) as server:
+        with pytest.raises(ProviderError) as caught:
+            await model_at(server).respond(REQUEST, ignore)
+
+    assert caught.value.request_id == "req_scripted"
+
+
+async def test_an_error_answer_whose_body_stalls_is_that_error_when_the_time_is_over(autojump_clock):
+    async with ProviderServer([Fault(status=401, body='{"error":', stall=True)]) as server:
+        with pytest.raises(AuthError) as caught:
+            await model_at(server, timeout=5).respond(REQUEST, ignore)
+
+    assert caught.value.status == 401
+    assert trio.current_time() == pytest.approx(5, abs=0.1)
+
+
+async def cancelled_after(seconds, model):
+    """Return what a cancelled request says it used."""
+    told = []
+    with trio.move_on_after(seconds):
+        try:
+            await model.respond(REQUEST, ignore)
+        except BaseException as error:  # Connecting, trio puts Cancelled into a group.
+            told.append(getattr(error, "usage", None))
+            raise
+    return told
+
+
+async def test_a_request_that_is_cancelled_before_the_answer_counts(autojump_clock):
+    """G2: the server has it, and what it bills for it, nobody knows."""
+    async with ProviderServer([Fault(wait=60)]) as server:
+        model = model_at(server, provider="x", price=Price(1, 1))
+        assert await cancelled_after(30, model) == [Usage(requests=1, cost=None)]
+        assert len(server.requests) == 1
+
+
+async def test_a_request_that_is_cancelled_while_it_connects_does_not_count(autojump_clock):
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        told = await cancelled_after(1, OpenAICompatible("m", base_url=url))
+        for one in waiting:
+            one.close()
+
+    assert told == [None]
+
+
+async def test_the_cost_of_an_attempt_whose_tokens_nobody_told_is_not_known(autojump_clock):
+    """G2: None, not 0, and so in the sum with it. An error answer costs nothing."""
+    whole = Reply([TextBlock("ok")], usage=Usage(10, 5, requests=1))
+    async with ProviderServer([Fault(body=event("Hi")), whole, Fault(status=503), whole]) as server:
+        model = model_at(server, provider="x", price=Price(3, 15), retries=1)
+        unknown, known = [await model.respond(REQUEST, ignore) for _ in range(2)]
+
+    assert unknown.usage == Usage(10, 5, requests=2, cost=None)
+    assert known.usage == Usage(10, 5, requests=2, cost=Price(3, 15).cost(Usage(10, 5)))
+
+
+async def test_a_reply_names_the_model_that_was_asked_where_the_server_names_none():
+    async with ProviderServer([event("Hi", "stop").encode()]) as server:
+        reply = await model_at(server).respond(REQUEST, ignore)
+
+    assert reply.model == "m"
+
+
+CALL = {"type": "function_call", "id": "fc", "call_id": "a", "name": "f", "arguments": "{}", "status": "completed"}
+FILTERED = {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}, "output": [CALL]}
+FILTERED_CALLS = {
+    OpenAICompatible: [
+        {"choices": [{"delta": {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}}]},
+        {"choices": [{"delta": {}, "finish_reason": "content_filter"}]},
+    ],
+    Google: [
+        {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f"}}]}, "finishReason": "SAFETY"}]},
+    ],
+    OpenAI: [
+        {"type": "response.output_item.done", "output_index": 0, "item": CALL},
+        {"type": "response.incomplete", "response": FILTERED},
+    ],
+    Anthropic: [
+        {"type": "content_block_start", "content_block": {"type": "tool_use", "id": "a", "name": "f", "input": {}}},
+        {"type": "message_delta", "delta": {"stop_reason": "refusal"}, "usage": {}},
+        {"type": "message_stop"},
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", FILTERED_CALLS, ids=lambda kind: kind.__name__)
+async def test_calls_of_a_reply_that_a_filter_ended_do_not_run(kind):
+    body = "".join([f"data: {json.dumps(document)}\n\n" for document in FILTERED_CALLS[kind]])
+    async with ProviderServer([body.encode()]) as server:
+        url = server.base_url if kind in (OpenAI, OpenAICompatible) else server.origin
+        reply = await kind("gemini-2.5-flash", base_url=url, api_key="k", retries=0).respond(REQUEST, ignore)
+
+    assert reply.refusal
+    assert reply.blocks == ()
+
+
+async def test_an_empty_refusal_beside_an_answer_is_none():
+    """Some servers send the field with every delta."""
+    said = {"choices": [{"delta": {"content": "Hi", "refusal": ""}, "finish_reason": "stop"}]}
+    async with ProviderServer([f"data: {json.dumps(said)}\n\n".encode()]) as server:
+        reply = await model_at(server).respond(REQUEST, ignore)
+
+    assert (reply.text, reply.refusal) == ("Hi", False)
 
 
 async def test_after_done_the_reply_is_there_at_once(autojump_clock):

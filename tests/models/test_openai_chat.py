@@ -3,6 +3,7 @@
 import base64
 import gc
 import json
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from alpineagents import (
     ToolSpec,
 )
 from alpineagents.models._openai_chat import ChatWire
+from alpineagents.models._sse import Event
 from alpineagents.models._wire import Endpoint, Settings
 from alpineagents.record import freeze
 from alpineagents.testing._formats._chat_rules import problems
@@ -228,12 +230,26 @@ def test_images_of_results_follow_behind_all_results_of_the_turn(together):
 
     sent = encode_messages(HI, assistant(CALL, second), *results, Message.user("go on"))
 
-    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user", "user"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user"]
     assert sent[2]["content"] == "see\n(an image: it follows in a user message)"
     assert sent[3]["content"] == "(report: it follows in a user message)\n[notes.txt]\nfirst line"
-    assert [part["type"] for part in sent[4]["content"]] == ["text", "image_url", "text", "file"]
+    assert [part["type"] for part in sent[4]["content"]] == ["text", "image_url", "text", "file", "text"]
     assert sent[4]["content"][0]["text"] == "From the result of tool call c1:"
-    assert sent[5] == {"role": "user", "content": "go on"}
+    assert sent[4]["content"][-1] == {"type": "text", "text": "go on"}
+
+
+def test_what_the_person_says_in_a_row_is_one_message():
+    """Gemma's and Mistral's chat templates refuse roles that don't alternate (vllm issue 6862), and so for ever."""
+    quoted = Message.user('"two"\n')
+    picture = Message("user", [TextBlock("look"), PNG])
+    parts = [{"type": "text", "text": "Hi"}, {"type": "text", "text": "look"}]
+
+    assert encode_messages(HI, quoted, Message.user("é")) == [{"role": "user", "content": 'Hi\n\n"two"\n\n\né'}]
+    assert encode_messages(HI, picture, quoted)[0]["content"][:2] == parts
+    assert encode_messages(HI, picture, quoted)[0]["content"][3:] == [{"type": "text", "text": '"two"\n'}]
+    assert [message["role"] for message in encode_messages(HI, HI, assistant("x"), HI, HI)] == [
+        *("user", "assistant", "user")
+    ]
 
 
 def test_arguments_that_were_malformed_go_back_as_an_empty_object():
@@ -272,6 +288,61 @@ def test_reasoning_goes_back_with_calls_in_the_field_it_came_in():
 
     empty = ThinkingBlock("", provider="here", raw={"field": "reasoning_content"})
     assert encode_messages(HI, assistant(empty, CALL), tool(result("c1", "x")))[1]["reasoning_content"] == ""
+
+
+@pytest.mark.parametrize(("host", "goes"), [("api.groq.com", False), ("api.deepseek.com", True), ("127.0.0.1", False)])
+def test_reasoning_goes_to_no_other_model_but_to_deepseeks(host, goes):
+    """Groq: "reasoning is not supported with this model" (vercel/ai issue 8057). DeepSeek demands it."""
+    thought = {"choices": [{"delta": {"reasoning_content": "So."}}]}
+    call = {"id": "c1", "function": {"name": "read", "arguments": "{}"}}
+    end = {"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    url = f"https://{host}/v1"
+    decoder = ChatWire(Endpoint(host, url, "thinker"), Settings()).decoder()
+    decoder.feed([Event("", json.dumps(chunk).encode()) for chunk in (thought, end)])
+    request = Request(messages=[HI, Message("assistant", decoder.reply().blocks), tool(result("c1", "x"))])
+    same, other = (
+        json.loads(ChatWire(Endpoint(host, url, model), Settings()).encode(request))["messages"][1]
+        for model in ("thinker", "other")
+    )
+
+    assert same["reasoning_content"] == "So."
+    assert (other.get("reasoning_content") == "So.") == goes
+
+
+@pytest.mark.parametrize(
+    ("host", "limit", "ids", "options"),
+    [
+        ("api.openai.com", "max_completion_tokens", 40, True),
+        ("eu.api.openai.com", "max_completion_tokens", 40, True),
+        ("x.openai.azure.com", "max_completion_tokens", 40, True),
+        ("api.mistral.ai", "max_tokens", 9, False),
+        ("api.groq.com", "max_tokens", 50, True),
+        ("mistral.ai.example.com", "max_tokens", 50, True),
+        ("notmistral.ai", "max_tokens", 50, True),
+    ],
+)
+@pytest.mark.parametrize("provider", [None, "work"])
+def test_the_host_says_whose_rules_there_are_whatever_the_provider_is_called(host, limit, ids, options, provider):
+    endpoint = Endpoint(provider or host, f"https://{host}/v1", "m")
+    long = ToolCall("c" * 50, "read", {})
+    request = Request(messages=[HI, assistant(long), tool(result(long.id, "x"))])
+    sent = json.loads(ChatWire(endpoint, Settings(max_tokens=5)).encode(request))
+
+    assert sent[limit] == 5
+    assert len(sent["messages"][1]["tool_calls"][0]["id"]) == ids
+    assert ("stream_options" in sent) == options
+
+
+@pytest.mark.parametrize("provider", ["openai", "deepseek", "mistral"])
+def test_the_host_wins_over_the_name_of_the_provider(provider):
+    endpoint = Endpoint(provider, "https://api.mistral.ai/v1", "m")
+
+    assert "stream_options" not in json.loads(ChatWire(endpoint, Settings()).encode(Request(messages=[HI])))
+
+
+@pytest.mark.parametrize("provider", ["mistral", "api.mistral.ai"])
+def test_at_a_host_that_is_not_known_the_name_of_the_provider_says_whose_rules_there_are(provider):
+    assert "stream_options" not in encode(HI, provider=provider)
 
 
 def test_reasoning_goes_to_nobody_else_and_not_with_plain_answers():
@@ -349,3 +420,59 @@ def test_any_conversation_gives_what_a_strict_provider_takes(contents, args):
     users = [Message("user", content) for content in contents]
 
     encode_messages(HI, assistant("", *calls), tool(*results), *users, assistant(*contents[0] if contents else ()))
+
+
+def test_signed_reasoning_goes_back_to_the_model_that_wrote_it_and_to_no_other():
+    """The other one refuses the signature, and with it the conversation, as people met it behind OpenRouter."""
+    details = [{"type": "reasoning.text", "text": "So.", "signature": "SIG=="}]
+    conversation = [HI, assistant(ThinkingBlock("So.", provider="here", raw={"reasoning_details": details}), CALL)]
+    signed = assistant(ThinkingBlock("So.", provider="here", raw={"reasoning_details": details, "model": "m"}), CALL)
+    results = tool(result("c1", "x"))
+
+    def sent_to(model, *messages):
+        body = ChatWire(Endpoint("here", "http://127.0.0.1/v1", model), Settings()).encode(Request(messages=messages))
+        return json.loads(body)["messages"][1]
+
+    assert sent_to("m", HI, signed, results)["reasoning_details"] == details
+    assert set(sent_to("another", HI, signed, results)) == {"role", "content", "tool_calls"}
+    assert (
+        sent_to("another", *conversation, results)["reasoning_details"] == details
+    )  # It was recorded without a model.
+
+
+def test_deepseek_gets_reasoning_with_every_reply_of_whoever_wrote_it():
+    """B21: it refuses the replies of others in a turn with tool calls where there is none, and an empty text."""
+    field = {"field": "reasoning_content"}
+    mine = ThinkingBlock("So.", provider="api.deepseek.com", raw=field)
+    empty = ThinkingBlock("", provider="api.deepseek.com", raw=field)
+    others = ThinkingBlock("Hm.", "SIG==", "anthropic", {"model": "m"})
+    second = ToolCall("c2", "read", {})
+    conversation = [
+        *(HI, assistant(mine, CALL), tool(result("c1", "x")), assistant(others, second), tool(result("c2", "x"))),
+        *(assistant(empty, "4"), HI, assistant(mine, "5"), HI, assistant(others)),
+    ]
+    wire = ChatWire(Endpoint("api.deepseek.com", "https://api.deepseek.com/v1", "m"), Settings())
+
+    sent = json.loads(wire.encode(Request(messages=conversation)))["messages"]
+
+    replies = [message for message in sent if message["role"] == "assistant"]
+    assert [message["reasoning_content"] for message in replies] == ["So.", " ", " ", "So."]
+    assert "Hm." not in json.dumps(sent)
+
+
+@pytest.mark.parametrize("model", ["mistral-small", "mistralai/Ministral-3-8B", "devstral", "Codestral-25.01"])
+@pytest.mark.parametrize("picture", [False, True])
+def test_mistrals_models_speak_between_results_and_the_person(model, picture):
+    """Their servers refuse a conversation with "Unexpected role 'user' after role 'tool'", wherever in it that is."""
+    content = [TextBlock("x"), *([PNG] if picture else [])]
+    results = tool(ToolResultBlock("c1", content))
+    second = ToolCall("c2", "read", {})
+    messages = [HI, assistant(CALL), results, HI, assistant(second), tool(ToolResultBlock("c2", content))]
+    body = ChatWire(Endpoint("here", "http://127.0.0.1/v1", model), Settings()).encode(Request(messages=messages))
+
+    sent = json.loads(body)
+    roles = [role for role, _ in groupby(message["role"] for message in sent["messages"])]
+    pictures = ["assistant", "user"] if picture else []
+    assert list(problems(sent)) == []
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant", "tool", *pictures]
+    assert sent["messages"][3]["content"] == "(I have seen the results.)"

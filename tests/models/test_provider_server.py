@@ -16,6 +16,14 @@ RESULT = {"role": "tool", "tool_call_id": "c1", "content": "x"}
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
 
 
+LONG_CALL = {**CALLS, "tool_calls": [{**CALL, "id": "c" * 41}]}
+LONG_RESULT = {**RESULT, "tool_call_id": "c" * 41}
+
+
+def strict(schema):
+    return {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": schema}}
+
+
 async def post(server, **body):
     async with httpx.AsyncClient(trust_env=False) as client:
         return await client.post(f"{server.base_url}/chat/completions", json={"model": "m", "messages": [USER], **body})
@@ -55,6 +63,23 @@ async def post(server, **body):
             },
             "JSON object",
         ),
+        ({"messages": [USER, USER]}, "roles must alternate"),
+        ({"model": "gpt-5", "max_tokens": 5}, "Use 'max_completion_tokens'"),
+        ({"model": "openai/o3", "temperature": 0.2}, "'temperature' does not support 0.2"),
+        ({"temperature": 5}, "from 0 to 2"),
+        ({"stream_options": {"include_usage": True}}, "only allowed when 'stream' is enabled"),
+        ({"model": "gpt-4.1", "messages": [USER, LONG_CALL, LONG_RESULT]}, "longer than 40"),
+        ({"response_format": strict({"type": "object"})}, "'additionalProperties' is required"),
+        ({"response_format": strict({"type": "array", "items": {"type": "object"}})}, "'additionalProperties' is"),
+        (
+            {
+                "response_format": strict(
+                    {"type": "object", "properties": {"x": {"type": "null"}}, "additionalProperties": False}
+                )
+            },
+            "'required' must include every key",
+        ),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]}, "must be an object"),
         ({"tools": []}, "too short"),
         ({"tools": TOOLS * 2}, "one name"),
         ({"tool_choice": "auto"}, "only allowed"),

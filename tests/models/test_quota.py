@@ -80,6 +80,22 @@ def test_in_the_end_nothing_counts_any_more(requests):
     assert ledger.wait(later, 1, 0) > 0
 
 
+FRACTIONS = st.lists(st.tuples(st.floats(0, 1_000), st.integers(0, 1_000)), min_size=1, max_size=40)
+
+
+@given(st.integers(1, 3_000), FRACTIONS)
+def test_fractions_of_tokens_leave_no_rest_behind(limit, costs):
+    """An estimate is no whole number. A request as large as the limit goes when it is alone: nothing counts then."""
+    ledger = Ledger(None, limit, None)
+    for number, (estimated, told) in enumerate(costs):
+        counted = ledger.take(float(number), estimated)
+        ledger.answered(counted, float(number), well=True, left={})
+        ledger.settle(counted, float(number), told)
+        ledger.release(counted, float(number))
+
+    assert ledger.wait(1e9, 2.0 * limit, 0) == 0
+
+
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=10))
 def test_a_hold_ends_when_the_longest_does(holds):
     ledger = Ledger(None, None, None)

@@ -342,13 +342,13 @@ async def test_a_child_from_another_process_is_opened_from_the_store(tmp_path):
     assert opened.snapshot() == child.snapshot()
 
 
-async def test_a_child_that_was_never_saved_can_not_be_opened_elsewhere():
+async def test_a_child_that_was_saved_elsewhere_can_not_be_opened_from_here():
     child = State(id="child", messages=[Message.user("part")])
 
     @tool
     async def delegate() -> str:
         """Delegate."""
-        return await helper("part done").run(child)
+        return await helper("part done", store=MemoryStore()).run(child)
 
     store = MemoryStore()
     state = State(id="parent", messages=[Message.user("all")])

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import threading
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -52,6 +53,20 @@ async def raised_or_blocked(work: Callable[[], Awaitable[object]]) -> BaseExcept
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     return outcome[0] if outcome else "blocked"
+
+
+@asynccontextmanager
+async def cancelled_when_blocked() -> AsyncIterator[None]:
+    """Cancel the block when every task waits for something."""
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(cancel)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -233,18 +248,13 @@ async def test_waiting_in_the_loop_body_that_would_have_to_run_the_calls_is_refu
         await agent.use_tools(state)
 
     async def raised_or_blocked_here(work: Callable[[], Awaitable[object]]) -> BaseException | str | None:
-        with trio.CancelScope() as scope:
-            trio.lowlevel.spawn_system_task(cancel_when_blocked, scope)
+        async with cancelled_when_blocked():
             try:
                 await work()
             except RuntimeError as error:
                 return error
             return None
         return "blocked"
-
-    async def cancel_when_blocked(scope: trio.CancelScope) -> None:
-        await trio.testing.wait_all_tasks_blocked()
-        scope.cancel()
 
     await Agent(model=FakeModel([tool_call("add", a=1, b=2)]), tools=[add], loop=body).run(state)
 
@@ -258,19 +268,12 @@ async def test_waiting_in_the_model_for_its_own_reply_is_refused():
     outcomes = []
 
     async def reply(request):
-        with trio.CancelScope() as scope:
-            trio.lowlevel.spawn_system_task(cancel_when_blocked, scope)
+        async with cancelled_when_blocked():
             try:
                 await state.add_message(Message.user("x"))
             except RuntimeError as error:
                 outcomes.append(error)
-        if scope.cancelled_caught:
-            outcomes.append("blocked")
         return "hello"
-
-    async def cancel_when_blocked(scope: trio.CancelScope) -> None:
-        await trio.testing.wait_all_tasks_blocked()
-        scope.cancel()
 
     await Agent(model=FakeModel([reply])).think(state)
 

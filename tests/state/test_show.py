@@ -138,6 +138,15 @@ def test_whatever_a_model_says_it_is_one_line_an_entry_and_can_be_printed(name, 
     str(state).encode()  # what print does
 
 
+@pytest.mark.parametrize("character", ["\x1b", "\x07", "\x00", "\x7f", "\x9b", "\u202e", "\u2066", "\u061c"])
+def test_what_a_terminal_would_act_on_is_shown_as_a_question_mark(character):
+    state = State(messages=[Message.user("x")])
+    state.add_message(Message.user(f"red{character}[31m"))
+
+    assert "red?[31m" in str(state)
+    assert character not in str(state) + repr(state)
+
+
 @pytest.mark.parametrize("value", [10**5_000, [[10**5_000]]], ids=["an int", "inside"])
 def test_whatever_was_recorded_can_be_shown_also_a_very_long_integer(value):
     """Python refuses to turn more than 4,300 digits into text."""

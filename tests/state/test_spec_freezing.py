@@ -11,6 +11,7 @@ import itertools
 import json
 import operator
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -863,3 +864,17 @@ def test_entries_stay_frozen_in_a_deep_copy_and_their_values_alone_do_not():
         entries[1].content["a"].append(2)
     alone["a"].append(2)
     assert state.extra_data == {"a": [1]}
+
+
+@pytest.mark.parametrize("limit", [640, 0])
+def test_an_integer_that_this_process_could_not_write_is_refused_before_it_is_recorded(limit):
+    """PYTHONINTMAXSTRDIGITS; 0 is no limit, but whoever loads it may have one."""
+    most = limit or 4_300
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(limit)
+    try:
+        assert freeze(10**most - 1) == 10**most - 1
+        with pytest.raises(ValueError, match=f"an integer of more than {most} digits; use text"):
+            freeze({"n": [10**most]})
+    finally:
+        sys.set_int_max_str_digits(before)

@@ -593,10 +593,10 @@ def few_digits() -> Iterator[None]:
     sys.set_int_max_str_digits(usual)
 
 
-@pytest.mark.usefixtures("few_digits")
-def test_an_integer_that_python_makes_no_text_of_is_shown_as_one():
+def test_an_integer_that_python_makes_no_text_of_is_shown_as_one(request):
     state = State()
     state.finish(10**1_000)
+    request.getfixturevalue("few_digits")
 
     for shown in (str(state), repr(state), state._repr_html_()):
         assert "finish((int with a very long integer))" in shown

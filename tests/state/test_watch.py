@@ -12,10 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from alpineagents import Agent, Entry, MemoryStore, Message, State, tool
+from alpineagents import Agent, Entry, MemoryStore, Message, State, StoreError, tool
 from alpineagents.record._codec import encode_entry
 from alpineagents.testing import FakeModel, tool_call
 
+from ..run.runs import FullStore
 from .points import at_point
 
 SECONDS = 20
@@ -358,12 +359,68 @@ async def test_what_an_idle_state_has_not_saved_is_seen_when_it_is():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reader)
         state.add_message(Message.user("x"))
-        state.finish()
         await trio.testing.wait_all_tasks_blocked()
         assert got == []
         await store.save(state)
+        await state.finish()
 
     assert got == ["user", "stop"]
+
+
+async def test_it_ends_with_a_finished_state_whose_rest_nobody_saves(autojump_clock):
+    store = MemoryStore()
+    await store.save(State(id="bug-1", messages=[Message.user("go")]))
+    state = await store.load("bug-1")
+    state.finish("done")
+
+    with trio.fail_after(60):
+        assert [entry.kind for entry in await all_of(state)] == ["context_change"]
+
+    await store.save(state)
+    assert [entry.kind for entry in await all_of(state)] == ["context_change", "stop"]
+
+
+async def test_it_ends_with_a_run_whose_last_save_failed(autojump_clock):
+    store, state = FullStore(full=False), State(messages=[Message.user("go")])
+    seen = []
+
+    @tool
+    async def finish() -> str:
+        """Finish."""
+        state.finish("done")
+        store.full = True
+        return "ok"
+
+    async def reader() -> None:
+        seen.extend(await all_of(state))
+
+    agent = Agent(model=FakeModel([tool_call("finish")]), tools=[finish], store=store)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader)
+            with pytest.raises(StoreError, match="No space left"):
+                await agent.run(state)
+
+    assert state.finished
+    assert len(seen) == state.saved < len(state.history)
+
+
+async def test_it_ends_when_a_save_of_a_finished_state_fails(autojump_clock):
+    store, state = FullStore(full=False), State(messages=[Message.user("go")])
+    await store.save(state)
+    store.full = True
+    seen = []
+
+    async def reader() -> None:
+        seen.extend([entry.kind for entry in await all_of(state)])
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader)
+            with pytest.raises(StoreError, match="No space left"):
+                await state.finish()
+
+    assert seen == ["context_change"]
 
 
 # Anything in between

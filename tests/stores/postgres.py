@@ -26,6 +26,8 @@ import trio
 
 from alpineagents import PostgresStore
 
+from ..leaks import outliving
+
 KEEPER = """
 "$1/pg_ctl" -s -D "$2/data" -l "$2/log" -o "$3" -w start </dev/null >/dev/null && echo started
 read how
@@ -211,11 +213,12 @@ _CLUSTER = pytest.StashKey[Cluster]()
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     """The server of this test session, running."""
     config = request.config
-    if _CLUSTER not in config.stash:  # a fixture of the session would be one per module that imports it
-        made = Cluster()
-        config.add_cleanup(made.remove)
-        config.stash[_CLUSTER] = made
-    config.stash[_CLUSTER].start()
+    with outliving(config):
+        if _CLUSTER not in config.stash:  # a fixture of the session would be one per module that imports it
+            made = Cluster()
+            config.add_cleanup(made.remove)
+            config.stash[_CLUSTER] = made
+        config.stash[_CLUSTER].start()
     return config.stash[_CLUSTER]
 
 

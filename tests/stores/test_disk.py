@@ -109,7 +109,64 @@ async def test_a_log_that_was_loaded_is_not_read_again_to_append(files: FileStor
     state.finish()
     await store.save(state)
 
-    assert calls["open"] == 2, "the log to write it, the folder to sync it"
+    assert calls["open"] == 3, "the log to write it, the folder to sync it, and a note of who holds it"
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each read of a file gave."""
+    counted: list[int] = []
+    pread = os.pread
+
+    def counting(fd: int, size: int, at: int) -> bytes:
+        data = pread(fd, size, at)
+        counted.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    return counted
+
+
+async def test_who_looks_for_news_of_a_long_log_reads_only_what_is_new(files: FileStore, bytes_read: list[int]) -> None:
+    await FileStore(files.folder).append("bug-1", 0, raws(5_000), INFO)
+    assert list(await files.read("bug-1", after=4_999)) == raws(1, 4_999)
+    bytes_read.clear()
+
+    assert list(await files.read("bug-1", after=5_000)) == list(await files.read("bug-1", after=9_000)) == []
+    assert bytes_read == []
+
+    await FileStore(files.folder, fsync=False).append("bug-1", 5_000, raws(2, 5_000), INFO)
+    bytes_read.clear()
+    assert list(await files.read("bug-1", after=5_000)) == raws(2, 5_000)
+    assert list(await files.read("bug-1", after=5_002)) == []
+    assert sum(bytes_read) < 500
+
+
+async def test_who_looks_for_news_sees_what_becomes_of_a_log(files: FileStore) -> None:
+    """It grows, has a torn end, a last line without its newline, is damaged, cut short, replaced, gone."""
+    await files.append("bug-1", 0, raws(3), INFO)
+    log = files.folder / "bug-1.jsonl"
+    store = FileStore(files.folder)
+    assert list(await store.read("bug-1")) == raws(3)
+    whole = log.read_bytes()
+
+    log.write_bytes(whole + b'{"seq":3,"text":"cut')
+    assert list(await store.read("bug-1", after=3)) == []
+    log.write_bytes(whole + raw(3))
+    assert list(await store.read("bug-1", after=3)) == raws(1, 3)
+    log.write_bytes(whole + b"\n".join([raw(3), raw(4), b""]))
+    assert list(await store.read("bug-1", after=3)) == raws(2, 3)
+    assert list(await store.read("bug-1", after=5)) == []
+    log.write_bytes(whole + b"\n".join([raw(3), raw(4), b"oops", b""]))
+    with pytest.raises(CorruptStoreError, match="line 6"):
+        await store.read("bug-1", after=5)
+    log.write_bytes(whole)
+    assert list(await store.read("bug-1", after=2)) == raws(1, 2)
+    await files.delete("bug-1")
+    with pytest.raises(StateNotFoundError):
+        await store.read("bug-1", after=3)
+    await files.append("bug-1", 0, raws(9, by="another"), INFO)
+    assert list(await store.read("bug-1", after=3)) == raws(6, 3, by="another")
 
 
 async def test_the_file_is_hardly_longer_than_its_entries(files: FileStore) -> None:
@@ -137,7 +194,7 @@ async def test_what_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
     finally:
         os.umask(old_mask)
 
-    assert modes == {"bug-1.jsonl": 0o600, ".bug-2.jsonl": 0o600}
+    assert modes == {"bug-1.jsonl": 0o600, ".bug-2.jsonl": 0o600, ".bug-2.lease": 0o600}
     assert [path.stat().st_mode & 0o777 for path in (store.folder, store.folder.parent)] == [0o700, 0o700]
 
 
@@ -516,6 +573,7 @@ def test_what_failed_to_sync_and_could_not_be_cut_off_is_written_again(
 
     assert program.known.saved == there + 2, "the second try said that it is saved"
     left = disk.cache_at(len(disk.events)).after_a_power_cut(lambda _: 0)
+    left.pop(".bug-1.lease", None)
     assert left == {"bug-1.jsonl": log_of(program.store)}
 
 

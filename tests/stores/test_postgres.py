@@ -117,14 +117,42 @@ def test_any_sequence_of_calls_does_what_it_does_to_lists(cluster: Cluster) -> N
 # ---- Tables
 
 
-async def test_the_tables_are_made_at_the_first_use(postgres: PostgresStore, schema: Schema) -> None:
+async def test_the_tables_are_made_at_the_first_write(postgres: PostgresStore, schema: Schema) -> None:
     count = "SELECT count(*) FROM information_schema.tables WHERE table_schema = %s"
-    assert schema.sql(count, schema.name) == [(0,)]
 
     assert list(await postgres.infos()) == []
+    assert not await postgres.has("bug-1")
+    await postgres.remove("bug-1")
+    await postgres.delete("bug-1", children=True)
+    with pytest.raises(StateNotFoundError):
+        await postgres.read("bug-1")
+    with pytest.raises(StateNotFoundError):
+        await postgres.infos(before="bug-1")
+    assert schema.sql("SELECT 1 FROM pg_namespace WHERE nspname = %s", schema.name) == []
 
-    assert schema.sql(count, schema.name) == [(4,)]
+    async with postgres.lease("bug-1"):
+        assert schema.sql(count, schema.name) == [(4,)]
     assert schema.sql("SELECT version FROM {schema}.meta") == [(NEWEST,)]
+
+
+async def test_who_has_read_before_the_tables_were_made_reads_what_is_in_them(
+    postgres: PostgresStore, schema: Schema
+) -> None:
+    assert list(await postgres.infos()) == []
+    await schema.store().append("bug-1", 0, raws(1), INFO)
+
+    assert list(await postgres.read("bug-1")) == raws(1)
+
+
+async def test_a_schema_whose_tables_were_dropped_with_it_is_made_anew(postgres: PostgresStore, schema: Schema) -> None:
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    schema.sql("DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(StoreError, match="somebody has removed some of the store's tables"):
+        await postgres.read("bug-1")
+
+    assert list(await postgres.infos()) == []
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    assert list(await postgres.read("bug-1")) == raws(1)
 
 
 async def test_stores_that_start_at_once_make_the_tables_once(schema: Schema) -> None:
@@ -363,7 +391,7 @@ async def test_a_lease_runs_out_by_the_clock_of_the_server(schema: Schema) -> No
 async def test_the_lease_of_a_process_that_is_gone_is_free_at_once(postgres: PostgresStore, schema: Schema) -> None:
     dead = attrs.evolve(this_process(), started="1").encoded()
     for act in (postgres.lease("bug-1").__aenter__, partial(schema.store().append, "bug-2", 0, raws(1), INFO)):
-        await schema.store().infos()
+        await schema.store().append("any", 0, raws(1), INFO)
         schema.sql(
             "INSERT INTO {schema}.leases SELECT 'bug-' || n, gen_random_uuid(), %s, now(), now() + interval '1 hour'"
             " FROM generate_series(1, 2) AS n ON CONFLICT DO NOTHING",
@@ -373,6 +401,30 @@ async def test_the_lease_of_a_process_that_is_gone_is_free_at_once(postgres: Pos
         await act()
 
     assert schema.sql("SELECT state_id, holder FROM {schema}.leases") == [("bug-1", this_process().encoded())]
+
+
+async def test_a_lease_that_ran_out_before_its_taking_was_noted_goes_to_one_of_two(
+    postgres: PostgresStore, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process slept, and another task of it was faster."""
+    claim = _postgres_rows.claim
+    second = postgres.lease("bug-1")
+
+    def slowly(link: Any, *args: Any) -> None:
+        claim(link, *args)
+        monkeypatch.setattr(_postgres_rows, "claim", claim)
+        schema.expire("bug-1")
+        trio.run(second.__aenter__)
+
+    monkeypatch.setattr(_postgres_rows, "claim", slowly)
+    with pytest.raises(RunningElsewhereError, match=r"bug-1 .* is held by .*process \d+ on .*, since 0 s"):
+        await postgres.lease("bug-1").__aenter__()
+
+    await postgres.renew("bug-1")
+    with pytest.raises(RunningElsewhereError):
+        await schema.store().lease("bug-1").__aenter__()
+    await second.__aexit__(None, None, None)
+    assert schema.sql("SELECT * FROM {schema}.leases") == []
 
 
 async def test_a_lease_that_is_given_back_while_one_looks_who_has_it_is_taken(

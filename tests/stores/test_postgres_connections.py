@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,8 +20,9 @@ import pytest
 import trio
 import trio.testing
 
-from alpineagents import PostgresStore, RunningElsewhereError, StoreError
-from alpineagents.stores import _postgres_connections, _postgres_schema
+from alpineagents import FileStore, PostgresStore, RunningElsewhereError, StoreError
+from alpineagents.stores import _postgres_connections, _postgres_rows, _postgres_schema
+from alpineagents.stores._threads import MOST_THREADS
 
 from .children import ROOT
 from .histories import INFO, raws
@@ -150,7 +154,7 @@ async def test_a_connection_that_was_being_made_when_the_store_was_closed_is_not
 
     monkeypatch.setattr(psycopg, "connect", closing)
 
-    assert list(await postgres.infos()) == []
+    await closed_meanwhile(postgres.infos)
     assert [conn.closed for conn in opened] == [True]
 
 
@@ -189,6 +193,104 @@ async def test_where_all_connections_are_busy_for_long_that_is_said(
     assert list(await store.read("bug-1")) == raws(2)
 
 
+async def test_many_calls_that_wait_hold_up_no_other_store_and_end_when_theirs_is_closed(
+    postgres: PostgresStore, schema: Schema, opened: list[Connection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than have threads: some have a connection, some wait for one, some wait for a thread."""
+    monkeypatch.setattr(_postgres_connections, "CLOSE_SECONDS", 60)
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    with psycopg.Connection[Any].connect(schema.cluster.dsn()) as holder:
+        holder.execute(f"LOCK TABLE {schema.name}.states".encode())
+        async with trio.open_nursery() as nursery:
+            for _ in range(2 * MOST_THREADS):
+                nursery.start_soon(closed_meanwhile, partial(postgres.read, "bug-1"))
+            await schema.pids(WAITING, 8)
+
+            await FileStore(tmp_path).append("bug-1", 0, raws(1), INFO)
+            await postgres.aclose()
+
+        assert all(conn.closed for conn in opened)
+        holder.rollback()
+
+
+async def test_while_all_connections_are_busy_leases_are_kept_and_given_back(schema: Schema) -> None:
+    store = schema.store(max_connections=1)
+    lease = store.lease("bug-2")
+    await lease.__aenter__()
+    await store.append("bug-1", 0, raws(1), INFO)
+    with schema.locked("states") as holder:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.append, "bug-1", 1, raws(1, 1), INFO)
+            await schema.pids(WAITING)
+            for number in range(2 * MOST_THREADS):
+                nursery.start_soon(store.has, f"bug-{number}")
+            await trio.testing.wait_all_tasks_blocked()
+
+            await store.renew("bug-2")
+            await lease.__aexit__(None, None, None)
+
+            assert schema.sql("SELECT * FROM {schema}.leases WHERE state_id = 'bug-2'") == []
+            holder.rollback()
+
+
+@pytest.mark.parametrize("begins", ["before", "after"])
+async def test_a_lease_is_given_back_though_the_store_is_closed_meanwhile(
+    postgres: PostgresStore, schema: Schema, opened: list[Connection], begins: str
+) -> None:
+    lease = postgres.lease("bug-1")
+    await lease.__aenter__()
+    closings = postgres.times_closed
+    with schema.locked("leases") as holder:
+        async with trio.open_nursery() as nursery:
+            if begins == "after":
+                await postgres.aclose()
+            nursery.start_soon(lease.__aexit__, None, None, None)
+            await schema.pids(WAITING)
+            if begins == "before":
+                nursery.start_soon(postgres.aclose)
+                while postgres._connections.call().closings == closings:
+                    await trio.lowlevel.checkpoint()
+            holder.rollback()
+
+    assert schema.sql("SELECT * FROM {schema}.leases") == []
+    assert all(conn.closed for conn in opened)
+
+
+async def test_a_lease_that_hangs_while_it_is_given_back_does_not_hold_up_closing_for_ever(
+    postgres: PostgresStore, schema: Schema, opened: list[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_postgres_connections, "CLOSE_SECONDS", 0)
+    lease = postgres.lease("bug-1")
+    await lease.__aenter__()
+    with schema.locked("leases"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lease.__aexit__, None, None, None)
+            await schema.pids(WAITING)
+
+            await postgres.aclose()
+
+    async with postgres.lease("bug-1"):
+        pass
+
+
+async def test_a_lease_whose_taking_is_cut_short_by_closing_is_free(
+    postgres: PostgresStore, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    claim = _postgres_rows.claim
+
+    def closed_behind_it(link: Any, *args: Any) -> None:
+        claim(link, *args)
+        monkeypatch.setattr(_postgres_connections, "CLOSE_SECONDS", 0)
+        postgres._connections.close()
+        link.conn.execute("SELECT 1")
+
+    monkeypatch.setattr(_postgres_rows, "claim", closed_behind_it)
+    await closed_meanwhile(postgres.lease("bug-1").__aenter__)
+
+    assert schema.sql("SELECT * FROM {schema}.leases") == []
+
+
 async def test_a_lock_that_is_held_for_long_is_an_error_that_says_so(
     schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +315,11 @@ async def test_connections_write_durably_and_see_what_others_did_whatever_the_de
 
     async with store.lease("bug-1"):
         await store.append("bug-1", 0, raws(1, text="日"), INFO)
-    shown = [store._connections.run(lambda link, name: link.execute(f"SHOW {name}").fetchone(), name) for name in names]
+    connections = store._connections
+    shown = [
+        connections.run(connections.call(), lambda link, name: link.execute(f"SHOW {name}").fetchone(), name)
+        for name in names
+    ]
 
     assert shown == [("on",), ("read committed",), ("UTF8",)]
 
@@ -475,7 +581,8 @@ async def test_why_the_database_can_not_be_used_is_said_with_its_place_and_what_
     message: str,
 ) -> None:
     store = schema.store(dsn=cluster.dsn(**case(cluster)))
-    for act in (store.infos, partial(store.append, "bug-1", 0, raws(1), INFO), store.lease("bug-1").__aenter__):
+    writes = (partial(store.append, "bug-1", 0, raws(1), INFO), store.lease("bug-1").__aenter__)
+    for act in writes if case in (no_rights, read_only) else (store.infos, *writes):
         with pytest.raises(StoreError, match=f"^database {message}") as caught:
             await act()
 
@@ -483,7 +590,7 @@ async def test_why_the_database_can_not_be_used_is_said_with_its_place_and_what_
         assert "\n" not in str(caught.value)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert SECRET not in repr(store)
-    assert all(conn.closed for conn in opened)
+    assert all(conn.closed for conn in opened) or case in (no_rights, read_only)
 
 
 async def test_a_standby_can_be_read_and_says_why_it_can_not_be_written(
@@ -522,13 +629,38 @@ async def test_a_schema_that_is_there_is_used_by_who_may_make_tables_in_it(schem
     assert await store.has("bug-1")
 
 
-async def test_tables_that_somebody_removed_are_made_by_a_new_store(postgres: PostgresStore, schema: Schema) -> None:
+async def test_tables_that_somebody_removed_are_missed_with_what_to_do(postgres: PostgresStore, schema: Schema) -> None:
     await postgres.append("bug-1", 0, raws(1), INFO)
-    schema.sql("DROP SCHEMA {schema} CASCADE")
+    schema.sql("DROP TABLE {schema}.entries")
 
-    with pytest.raises(StoreError, match=r"does not exist; somebody has removed .* a new PostgresStore makes"):
-        await postgres.read("bug-1")
-    assert list(await schema.store().infos()) == []
+    for store in (postgres, schema.store()):
+        with pytest.raises(StoreError, match=r"does not exist; somebody has removed .* backup, or drop its schema"):
+            await store.read("bug-1")
+    schema.sql("DROP SCHEMA {schema} CASCADE")
+    await postgres.append("bug-1", 0, raws(1), INFO)
+
+    assert list(await schema.store().read("bug-1")) == raws(1)
+
+
+async def test_who_may_not_make_tables_reads_a_database_that_has_none(schema: Schema) -> None:
+    role(schema.cluster, "powerless")
+
+    assert list(await schema.store(dsn=schema.cluster.dsn(user="powerless")).infos()) == []
+
+
+async def test_where_no_file_can_be_opened_any_more_that_is_said(
+    postgres: PostgresStore, opened: list[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_postgres_connections.os, "dup", refusing)
+        with pytest.raises(StoreError, match=r"postgres on .*: no connection .*Too many open files; raise the limit"):
+            await postgres.infos()
+
+    assert [conn.closed for conn in opened] == [True]
+    assert list(await postgres.infos()) == []
 
 
 @pytest.mark.parametrize(

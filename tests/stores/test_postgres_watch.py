@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 from collections.abc import Callable
@@ -14,8 +15,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from alpineagents import PostgresStore, StateNotFoundError
-from alpineagents.stores import _postgres_listen
+from alpineagents import PostgresStore, StateNotFoundError, StoreError
+from alpineagents._contracts import StoreWatch
+from alpineagents.stores import _postgres, _postgres_listen
+from alpineagents.stores._threads import Threads
 
 from .histories import INFO, raw, raws
 from .postgres import Schema, cluster, opened, postgres, schema
@@ -129,7 +132,7 @@ async def waiting(store: PostgresStore, count: int) -> None:
     """Return when so many wait for news, one at the socket."""
     await trio.testing.wait_all_tasks_blocked()
     while not (
-        (ear := store._ear.get(None))
+        (ear := (_postgres._ears.get() or {}).get(store))
         and ear._watched
         and sum(waiter.stirred.statistics().tasks_waiting for waiter in ear._waiters) == count - 1
     ):
@@ -228,11 +231,11 @@ async def test_a_watcher_that_is_cancelled_just_when_it_listens_leaves_no_connec
         fn(*args)
         trio_token.run_sync_soon(over.set)
 
-    async def in_thread(fn: Callable[..., object], *args: object, abandon_on_cancel: bool) -> None:
+    async def in_thread(_: Threads, fn: Callable[..., object], *args: object, abandon_on_cancel: bool) -> None:
         call = partial(cancelling, fn) if is_done else fn
         await trio.to_thread.run_sync(then_over, call, *args, abandon_on_cancel=abandon_on_cancel)
 
-    monkeypatch.setattr(_postgres_listen, "in_thread", in_thread)
+    monkeypatch.setattr(Threads, "run", in_thread)
     if not is_done:
         monkeypatch.setattr(postgres._connections, "listen", partial(cancelling, postgres._connections.listen))
     with trio.CancelScope() as scope:
@@ -245,14 +248,15 @@ async def test_a_watcher_that_is_cancelled_just_when_it_listens_leaves_no_connec
 
 
 async def test_a_connection_that_was_closed_is_not_kept(postgres: PostgresStore) -> None:
-    link = await trio.to_thread.run_sync(postgres._connections.listen)
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    link = await trio.to_thread.run_sync(postgres._connections.listen, postgres._connections.call())
 
     postgres._connections.drop(link)
     postgres._connections.unlisten(link)
     postgres._connections.drop(link)
 
     assert link.closed
-    assert list(await postgres.infos()) == []
+    assert list(await postgres.read("bug-1")) == raws(1)
 
 
 async def test_when_the_connection_that_listens_breaks_another_one_does(
@@ -278,7 +282,8 @@ async def test_who_comes_back_after_a_break_does_not_get_the_broken_connection(
     postgres: PostgresStore, schema: Schema
 ) -> None:
     await postgres.append("bug-1", 0, raws(1), INFO)
-    ear = _postgres_listen.Ear(postgres._connections)
+    ear = _postgres_listen.Ear(postgres._connections, Threads())
+    call = postgres._connections.call()
     looked = trio.Event()
 
     async def looks_long() -> bool:
@@ -289,12 +294,12 @@ async def test_who_comes_back_after_a_break_does_not_get_the_broken_connection(
         return False
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ear.wait, "bug-2", looks_long)
+        nursery.start_soon(ear.wait, "bug-2", call, looks_long)
         async with trio.open_nursery() as first:
-            first.start_soon(ear.wait, "bug-1", is_not_old)
+            first.start_soon(ear.wait, "bug-1", call, is_not_old)
             (pid,) = await schema.pids(LISTENING)
             schema.cluster.sql("SELECT pg_terminate_backend(%s)", [pid])
-        nursery.start_soon(ear.wait, "bug-1", is_not_old)
+        nursery.start_soon(ear.wait, "bug-1", call, is_not_old)
         await schema.pids(f"{LISTENING} AND pid <> {pid}")
         await postgres.append("bug-1", 1, raws(1, 1), INFO)
         looked.set()
@@ -330,18 +335,75 @@ async def test_what_was_not_heard_is_looked_for_after_half_a_minute_and_not_befo
     assert trio.current_time() - start == 30
 
 
-async def test_closing_the_store_wakes_those_who_watch_and_they_go_on(postgres: PostgresStore, schema: Schema) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+async def test_closing_the_store_ends_those_who_watch_with_an_error_and_leaves_no_connection(
+    postgres: PostgresStore, opened: list[psycopg.Connection[Any]], count: int
+) -> None:
     await postgres.append("bug-1", 0, raws(1), INFO)
-    seen: list[bytes] = []
+    seen: list[list[bytes]] = [[] for _ in range(count)]
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(see, postgres, "bug-1", 2, seen)
-        (first,) = await schema.pids(LISTENING)
+        for each in seen:
+            nursery.start_soon(closed_while_watching, postgres.watch("bug-1"), each)
+        await waiting(postgres, count)
         await postgres.aclose()
-        await schema.pids(f"{LISTENING} AND pid <> {first}")
-        await postgres.append("bug-1", 1, raws(1, 1), INFO)
 
-    assert seen == raws(2)
+    assert seen == [raws(1)] * count
+    assert all(conn.closed for conn in opened)
+    assert list(await postgres.read("bug-1")) == raws(1)
+
+
+async def closed_while_watching(watch: StoreWatch, seen: list[bytes]) -> None:
+    async def look() -> None:
+        async for entry in watch:
+            seen.append(entry)
+
+    with pytest.raises(StoreError, match="closed meanwhile"):
+        await look()
+
+
+async def test_closing_the_store_ends_a_watcher_at_whatever_moment(
+    postgres: PostgresStore, opened: list[psycopg.Connection[Any]]
+) -> None:
+    await postgres.append("bug-1", 0, raws(1), INFO)
+
+    for rounds in [*range(6), *(2**power for power in range(3, 11))]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(closed_while_watching, postgres.watch("bug-1"), [])
+            for _ in range(rounds):
+                await trio.lowlevel.checkpoint()
+            await postgres.aclose()
+        assert all(conn.closed for conn in opened)
+
+
+async def test_who_takes_an_entry_before_the_store_is_closed_gets_no_more(
+    postgres: PostgresStore, opened: list[psycopg.Connection[Any]]
+) -> None:
+    await postgres.append("bug-1", 0, raws(2), INFO)
+    watch = postgres.watch("bug-1")
+    assert [await anext(watch), await anext(watch)] == raws(2)
+
+    await postgres.aclose()
+
+    with pytest.raises(StoreError, match="closed meanwhile"):
+        await anext(watch)
+    assert all(conn.closed for conn in opened)
+
+
+async def test_a_store_that_was_watched_and_is_forgotten_closes_its_connections(
+    schema: Schema, opened: list[psycopg.Connection[Any]]
+) -> None:
+    store = schema.store()
+    await store.append("bug-1", 0, raws(1), INFO)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(see, store, "bug-1", 2, [])
+        await waiting(store, 1)
+        nursery.cancel_scope.cancel()
+
+    del store
+    gc.collect()
+
+    assert all(conn.closed for conn in opened)
 
 
 async def test_two_trio_runs_may_watch_through_one_store(postgres: PostgresStore, schema: Schema) -> None:

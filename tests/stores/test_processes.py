@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
 import trio
 
 from alpineagents import FileStore, RunningElsewhereError
+from alpineagents.stores._locked import open_locked
 
 from .children import child, run_to_end
 from .histories import INFO, conversation, encoded, files_in, raws
@@ -27,7 +30,8 @@ async def test_a_state_leased_by_another_process_is_refused_until_that_ends(file
     await files.append("bug-1", 0, raws(1), INFO)
     async with child(HOLD, files) as other:
         assert await other.line() == "held"
-        with pytest.raises(RunningElsewhereError, match=r"State bug-1 in .*runs is held .* another one; wait until"):
+        held = rf"State bug-1 in .*runs is held .*: process {other.process.pid} on .*, since \d+ s; wait until"
+        with pytest.raises(RunningElsewhereError, match=held):
             async with files.lease("bug-1"):
                 pass
         with pytest.raises(RunningElsewhereError):
@@ -65,6 +69,71 @@ async def test_the_lease_of_a_killed_process_is_free(files: FileStore) -> None:
         async with files.lease("bug-1"):
             await files.append("bug-1", 0, raws(1), INFO)
     assert files_in(files) == ["bug-1.jsonl"]
+
+
+async def test_who_died_is_not_taken_for_who_holds_a_state(files: FileStore) -> None:
+    """What a killed process noted of itself stays until the next lease; a write without one changes nothing of it."""
+    async with child(HOLD, files) as other:
+        assert await other.line() == "held"
+        other.process.kill()
+        await other.process.wait()
+    assert (files.folder / ".bug-1.lease").exists()
+
+    writing = open_locked(files.folder / "bug-1.jsonl", create=True)
+    with pytest.raises(RunningElsewhereError, match="held by another run or save, in this process or another one"):
+        await files.append("bug-1", 0, raws(1), INFO)
+    writing.close()
+
+
+@pytest.mark.parametrize("note", [b"", b"soon", b"1 {}", b"\xff", b'1 {"machine": 1}'])
+async def test_a_note_of_the_holder_that_can_not_be_read_is_passed_over(files: FileStore, note: bytes) -> None:
+    async with files.lease("bug-1"):
+        (files.folder / ".bug-1.lease").write_bytes(note)
+        with pytest.raises(RunningElsewhereError, match="held by another run or save, in this process or another one"):
+            await FileStore(files.folder).lease("bug-1").__aenter__()
+
+
+async def test_a_lease_whose_holder_can_not_be_noted_is_held_all_the_same(files: FileStore) -> None:
+    (files.folder / ".bug-1.lease").mkdir(parents=True)
+
+    async with files.lease("bug-1"):
+        with pytest.raises(RunningElsewhereError):
+            await FileStore(files.folder).lease("bug-1").__aenter__()
+    async with FileStore(files.folder).lease("bug-1"):
+        pass
+
+
+FORK = """
+import os, signal
+await store.append(state_id, 0, [b'{"seq":0}'], b"{}")
+async with store.lease(state_id):
+    if not (forked := os.fork()):
+        try:
+            store._log(state_id).append(1, [b'{"seq":1}'], b"{}")
+        except StoreError:
+            say("refused")
+        signal.pause()
+    sys.stdin.readline()
+    say(forked)
+    signal.pause()
+"""
+
+
+async def test_a_lease_ends_with_its_process_though_a_child_that_it_forked_lives(files: FileStore) -> None:
+    async with child(FORK, files) as other:
+        assert await other.line() == "refused", "the child holds nothing"
+        with pytest.raises(RunningElsewhereError, match=f"process {other.process.pid} "):
+            await files.lease("bug-1").__aenter__()
+        await other.tell()
+        forked = int(await other.line())
+        try:
+            other.process.kill()
+            await other.process.wait()
+
+            async with files.lease("bug-1"):
+                await files.append("bug-1", 1, raws(1, 1), INFO)
+        finally:
+            os.kill(forked, signal.SIGKILL)
 
 
 async def test_the_next_one_takes_over_what_a_killed_process_left(files: FileStore) -> None:

@@ -20,7 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from alpineagents import CorruptStoreError, RunningElsewhereError, StateNotFoundError, Store
+from alpineagents import CorruptStoreError, RunningElsewhereError, StateNotFoundError, Store, StoreError
 from alpineagents.stores import _sqlite_schema
 from alpineagents.stores._sqlite import SQLiteStore
 from alpineagents.testing import StoreLaws
@@ -272,6 +272,20 @@ async def test_a_store_is_closed_also_when_it_is_cancelled(store: SQLiteStore) -
 
     assert scope.cancelled_caught
     assert open_files(store.path) == []
+
+
+async def test_closing_a_store_ends_who_watches_it_and_leaves_no_connection(store: SQLiteStore) -> None:
+    await store.append("bug-1", 0, raws(1), INFO)
+    watch = store.watch("bug-1")
+    assert await anext(watch) == raw(0)
+
+    await store.aclose()
+
+    with pytest.raises(StoreError, match="was closed meanwhile; watch State bug-1 anew"):
+        await anext(watch)
+    assert open_files(store.path) == []
+    assert await anext(store.watch("bug-1")) == raw(0)
+    await store.aclose()
 
 
 async def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path, watched: Watched) -> None:

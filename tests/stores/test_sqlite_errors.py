@@ -8,19 +8,20 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
-from alpineagents import ConflictError, CorruptStoreError, RunningElsewhereError, StoreError
+from alpineagents import ConflictError, CorruptStoreError, FileStore, RunningElsewhereError, StoreError
 from alpineagents.stores import _sqlite_database
 from alpineagents.stores._sqlite import SQLiteStore
+from alpineagents.stores._threads import MOST_THREADS
 
 from .histories import INFO, conversation, infos_of, raws
-from .sqlite_files import Watched, begun, change, locked, open_files, opened, rows
+from .sqlite_files import Watched, begun, change, locked, open_files, opened, queued, rows
 
 
 @pytest.fixture
@@ -341,6 +342,54 @@ async def test_who_waits_for_a_locked_file_can_be_cancelled_and_leaves_nothing_w
     assert list(await store.read("bug-1")) == raws(2)
     assert not await store.has("bug-2")
     assert rows(store.path, "SELECT * FROM leases") == []
+
+
+async def all_threads_write(store: SQLiteStore, nursery: trio.Nursery) -> None:
+    """Begin more appends than have threads, all of which wait, and wait until they do."""
+    nursery.start_soon(store.append, "bug-2", 0, raws(1), INFO)
+    await begun(store)
+    while store._writes._waiting:  # it is about to be written
+        await trio.lowlevel.checkpoint()
+    for number in range(2 * MOST_THREADS):
+        nursery.start_soon(store.append, f"bug-{number + 3}", 0, raws(1), INFO)
+    await queued(store, MOST_THREADS - 1)
+
+
+async def test_many_writers_that_wait_for_a_locked_file_hold_up_no_reader_no_closing_and_no_other_store(
+    tmp_path: Path,
+) -> None:
+    store = SQLiteStore(tmp_path / "s.db", busy_seconds=10_000)
+    await store.append("bug-1", 0, raws(1), INFO)
+
+    with locked(store.path):
+        async with trio.open_nursery() as nursery:
+            await all_threads_write(store, nursery)
+
+            with trio.fail_after(60):
+                assert list(await store.read("bug-1")) == raws(1)
+                await store.aclose()
+                await FileStore(tmp_path).append("bug-1", 0, raws(1), INFO)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_lease_is_kept_and_given_back_with_what_many_others_write(tmp_path: Path) -> None:
+    """It doesn't wait for a thread behind them."""
+    store = SQLiteStore(tmp_path / "s.db", busy_seconds=10_000)
+    lease = store.lease("held")
+    await lease.__aenter__()
+    await store.lease("kept").__aenter__()
+
+    with closing(opened(store.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with trio.open_nursery() as nursery:
+            await all_threads_write(store, nursery)
+            nursery.start_soon(store.renew, "kept")
+            await queued(store, MOST_THREADS)
+            nursery.start_soon(lease.__aexit__, None, None, None)
+            await queued(store, MOST_THREADS + 1)
+            other.execute("ROLLBACK")
+
+    assert rows(store.path, "SELECT state_id FROM leases") == [("kept",)]
 
 
 async def test_a_reader_sees_what_is_saved_while_another_program_writes(store: SQLiteStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from alpineagents import RunningElsewhereError, StoreError
 from alpineagents.stores import _sqlite_leases
 from alpineagents.stores._sqlite import SQLiteStore
 
-from .histories import INFO, infos_of, raws
-from .sqlite_files import Clock, Watched, change, locked, rows
+from .histories import INFO, infos_of, raw, raws
+from .sqlite_files import Clock, Watched, change, locked, queued, rows
 
 
 @pytest.fixture
@@ -218,3 +219,36 @@ async def test_a_lease_that_can_not_be_written_is_not_held(store: SQLiteStore, m
 
     async with store.lease("bug-1"):
         await store.append("bug-1", 1, raws(1, 1), INFO)
+
+
+@pytest.mark.parametrize("order", ["lease first", "lease last"])
+async def test_a_lease_that_is_taken_together_with_something_that_fails_is_taken_all_the_same(
+    store: SQLiteStore, watched: Watched, order: str
+) -> None:
+    """And whoever wrote that State before, without a lease, isn't taken for somebody who lost it."""
+    await store.append("first", 0, raws(1), INFO)
+    watched.limit_pages(100)
+
+    async def is_too_long() -> None:
+        with pytest.raises(StoreError, match="disk is full"):
+            await store.append("long", 0, [raw(0, text="x" * 10**6)], INFO)
+
+    async def hold() -> None:
+        async with store.lease("bug-1"):
+            held.set()
+            await store.append("bug-1", 1, raws(1, 1), INFO)
+
+    held = trio.Event()
+    calls = [is_too_long, partial(store.append, "bug-1", 0, raws(1), INFO), hold]
+    with watched.holding("COMMIT") as reached:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.append, "first", 1, raws(1, 1), INFO)
+            await reached.wait()
+            for count, call in enumerate(reversed(calls) if order == "lease first" else calls, 1):
+                nursery.start_soon(call)
+                await queued(store, count)
+            watched.let_go()
+
+    assert held.is_set()
+    assert list(await store.read("bug-1")) == raws(2)
+    assert rows(store.path, "SELECT * FROM leases") == []

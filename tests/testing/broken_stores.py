@@ -101,7 +101,7 @@ class HonestStore(Store):
 
     async def remove(self, state_id: str) -> None:
         await trio.lowlevel.checkpoint()
-        if self.is_held(state_id):
+        if self.is_held(state_id) or state_id in self.mine:
             raise RunningElsewhereError(f"{state_id} is held")
         self.data.entries.pop(state_id, None)
         self.data.infos.pop(state_id, None)
@@ -118,7 +118,7 @@ class HonestStore(Store):
         return state_id in self.data.held and self.mine.get(state_id) == self.data.tokens[state_id]
 
     def take(self, state_id: str) -> None:
-        if self.is_held(state_id):
+        if self.is_held(state_id) or state_id in self.mine:
             raise RunningElsewhereError(f"{state_id} is held")
         self.data.held.add(state_id)
         self.data.expired.discard(state_id)
@@ -494,6 +494,7 @@ class DeletesParentsFirst(HonestStore):
 class LeasesTwice(HonestStore):
     def take(self, state_id):
         self.data.held.discard(state_id)
+        self.mine.pop(state_id, None)
         super().take(state_id)
 
     def end(self, state_id):
@@ -775,6 +776,26 @@ class TakesDamageForNothing(HonestStore):
         if state_id in self.data.damaged:
             raise StateNotFoundError(f"no {state_id}")
         return await super().read(state_id, after)
+
+
+@breaks("a_lease_that_ran_out_is_not_held_twice_through_one_object")
+class GivesItsOwnLeaseAgain(HonestStore):
+    def take(self, state_id):
+        if state_id in self.data.expired:
+            self.mine.pop(state_id, None)
+        super().take(state_id)
+
+    def end(self, state_id):
+        if state_id in self.mine:
+            super().end(state_id)
+
+
+@breaks("a_page_of_the_list_is_full_whatever_is_damaged")
+class CutsThePageBeforeItLooks(HonestStore):
+    async def list(self, *, parent_id=..., limit=None, before=None):
+        asked = await self.infos(limit=limit, before=before)
+        known = {info.id: info for info in await super().list(parent_id=parent_id)}
+        return [known[state_id] for state_id, _ in asked if state_id in known]
 
 
 def tests_of(kind: type[HonestStore]) -> type[StoreLaws]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 from typing import Any, Literal, TypedDict
 
 import pytest
 
-from alpineagents import ToolInputError
+from alpineagents import Agent, Message, State, ToolInputError
+from alpineagents.testing import FakeModel
 from alpineagents.tools._answer import answer_shape
 
 
@@ -21,6 +23,14 @@ class Size(enum.Enum):
 class Place:
     city: str
     people: int = 0
+
+
+@dataclasses.dataclass
+class Trip:
+    stops: tuple[str, ...]
+    span: tuple[int, int]
+    start: datetime.date
+    length: datetime.timedelta | None = None
 
 
 @dataclasses.dataclass
@@ -73,6 +83,15 @@ def test_the_root_of_a_recursive_class_is_an_object() -> None:
         (Place, '{"city": "Bern"}', Place("Bern"), {"city": "Bern", "people": 0}),
         (Place, 'Sure! {"city": "Bern"} Bye.', Place("Bern"), {"city": "Bern", "people": 0}),
         (Place, '```\n{"city": "Bern"}\n```', Place("Bern"), {"city": "Bern", "people": 0}),
+        (
+            Trip,
+            '{"stops": ["Bern", "Chur"], "span": [1, 2], "start": "2026-12-31"}',
+            Trip(("Bern", "Chur"), (1, 2), datetime.date(2026, 12, 31)),
+            {"stops": ["Bern", "Chur"], "span": [1, 2], "start": "2026-12-31", "length": None},
+        ),
+        (tuple[int, str], '{"answer": [1, "a"]}', (1, "a"), [1, "a"]),
+        (set[int], "[1, 2]", {1, 2}, [1, 2]),
+        (datetime.date, "2026-12-31", datetime.date(2026, 12, 31), "2026-12-31"),
         (Line, '{"length": 2}', {"length": 2.0}, {"length": 2.0}),
         (Place | None, '{"answer": null}', None, None),
         (str | None, "just text", "just text", "just text"),
@@ -104,9 +123,27 @@ def test_what_is_wrong_is_said(hint: Any, text: str, said: str) -> None:
     assert said in str(refusal.value)
 
 
+def test_a_field_without_a_json_form_of_its_own_is_recorded_as_the_model_wrote_it() -> None:
+    text = '{"stops": [], "span": [1, 2], "start": "2026-12-31", "length": "P1D"}'
+
+    answer, json_form = answer_shape(Trip).read_text(text)
+
+    assert answer.length == datetime.timedelta(days=1)
+    assert json_form == {"stops": [], "span": [1, 2], "start": "2026-12-31", "length": "P1D"}
+
+
+async def test_an_agent_asks_for_such_an_answer() -> None:
+    model = FakeModel(['{"stops": ["Bern"], "span": [1, 2], "start": "2026-12-31"}'])
+    state = State(messages=[Message.user("Where?")])
+
+    answer = await Agent(model=model).ask(state, "Which trip?", returns=Trip)
+
+    assert answer == Trip(("Bern",), (1, 2), datetime.date(2026, 12, 31))
+
+
 def test_a_type_that_is_not_supported_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"returns: the type set\[int\] isn't supported"):
-        answer_shape(set[int])
+    with pytest.raises(TypeError, match=r"returns: the type complex isn't supported"):
+        answer_shape(complex)
 
 
 def test_what_the_model_wrote_is_recorded_where_the_class_has_no_json_form() -> None:

@@ -78,9 +78,12 @@ async def test_a_result_becomes_text(value: Any, expected: str) -> None:
         ([PNG], (PNG,)),
         (["look:", PNG, {"a": 1}, NOTE], (TextBlock("look:"), PNG, TextBlock('{"a":1}'), NOTE)),
         (("", PNG), (PNG,)),
+        ([TextBlock("a"), TextBlock("b")], (TextBlock("a"), TextBlock("b"))),
+        ((TextBlock("a"),), (TextBlock("a"),)),
+        (["a", TextBlock("b"), 1], (TextBlock("a"), TextBlock("b"), TextBlock("1"))),
     ],
 )
-async def test_images_and_files_stay_what_they_are(value: Any, expected: Any) -> None:
+async def test_blocks_stay_what_they_are(value: Any, expected: Any) -> None:
     assert (await ending(returning(value))).content == expected
 
 

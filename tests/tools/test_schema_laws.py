@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import enum
+import functools
 import json
-from typing import Any, Literal, NotRequired, TypedDict, Union
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, Union
+from uuid import UUID
 
+import annotated_types
 import attrs
 import jsonschema
-from hypothesis import assume, given, reject, settings
+import pydantic
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
+from hypothesis_jsonschema import from_schema
 
+from alpineagents import Json
 from alpineagents._errors import ToolInputError
 from alpineagents.tools._misfit import read
 from alpineagents.tools._schema import schema_of, shape_of
+from alpineagents.tools._strict import strict_schema
 
 
 class Color(enum.Enum):
@@ -71,9 +83,40 @@ class Node:
     parent: Node | Point | None = None
 
 
+class Pair(NamedTuple):
+    x: int
+    y: list[str] = []  # noqa: RUF012  # a NamedTuple's default
+
+
+@attrs.frozen
+class Key:
+    id: int
+    tag: str = "t"
+
+
+class Order(pydantic.BaseModel):
+    name: str = pydantic.Field(alias="a", min_length=1, pattern="^[a-c]")
+    count: int = pydantic.Field(1, ge=1, le=3)
+    due: date | None = None
+
+
+BOUNDED: list[Any] = [
+    Annotated[int, annotated_types.Ge(0), annotated_types.Lt(5)],
+    Annotated[int, annotated_types.MultipleOf(2)],
+    Annotated[float, annotated_types.Gt(-1), annotated_types.Le(2.5)],
+    Annotated[float, annotated_types.MultipleOf(0.5)],
+    Annotated[str, annotated_types.Len(1, 2), "short"],
+    Annotated[list[int], annotated_types.MinLen(1)],
+    Annotated[set[int] | None, annotated_types.Len(1, 2)],
+    Annotated[dict[str, int], annotated_types.MaxLen(1)],
+    Annotated[int | str | None, annotated_types.Interval(gt=0, le=3)],
+]
+TEXTS: list[Any] = [date, time, datetime, timedelta, UUID, Decimal, Path, bytes]
 LEAVES: list[Any] = [
-    *(int, float, str, bool, None, Any, Color, Level, Mixed, Point, Filter, Options, Node),
+    *(int, float, str, bool, None, Any, Json, Color, Level, Mixed, Point, Filter, Options, Node, Pair, Key, Order),
     *(Literal["a"], Literal["a", "b", 1], Literal[1, True, None], Literal["1", "true"], Circle | Square),
+    *TEXTS,
+    *BOUNDED,
 ]
 
 
@@ -85,6 +128,9 @@ def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     fields = st.lists(st.tuples(st.sampled_from("abc"), inner), min_size=1, max_size=3, unique_by=lambda pair: pair[0])
     return st.one_of(
         inner.map(lambda hint: list[hint]),
+        inner.map(lambda hint: set[hint]),
+        inner.map(lambda hint: tuple[hint, ...]),
+        st.lists(inner, max_size=3).map(lambda hints: tuple[tuple(hints)]),
         inner.map(lambda hint: dict[str, hint]),
         inner.map(lambda hint: union_of([hint, None])),
         st.lists(inner, min_size=2, max_size=3).map(union_of),
@@ -107,6 +153,11 @@ SCALARS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=3),
     st.sampled_from(["a", "red", "yes", "1", "3.0", "-0.5", "true", "False", "null", "[]", "[1]", '{"x": 1}', "{}"]),
+    st.sampled_from(
+        ["2026-02-29", "2024-02-29", "2024-02-29T10:00:00Z", "2024-02-29 10:00", "10:00:00+01:00", "10:00"]
+    ),
+    st.sampled_from(["P1DT2H", "PT0.5S", "P", "p1d", "1.50", "1e3", "aGk=", "aGk", "a-_b", "a/b", "aGk=\n", "1\n"]),
+    st.sampled_from(["12345678-1234-5678-1234-567812345678", "12345678123456781234567812345678"]),
 )
 KEYS = st.sampled_from(
     ["a", "b", "c", "x", "y", "deep", "color", "radius", "kind", "name", "children", "names", "level"]
@@ -130,6 +181,21 @@ def scalars(kind: str | None) -> st.SearchStrategy[Any]:
             return JSON
 
 
+def text_of(schema: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Texts of a format or pattern."""
+    match schema.get("format"):
+        case "date":
+            return st.dates().map(date.isoformat)
+        case "time":
+            return st.times(timezones=st.just(UTC)).map(time.isoformat)
+        case "date-time":
+            return st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)
+        case "uuid":
+            return st.uuids().map(str)
+        case _:
+            return st.from_regex(schema["pattern"])
+
+
 @st.composite
 def fitting(draw: st.DrawFn, schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
     """Values that mostly fit *schema*: now and then something else stands in their place, or a key is missing."""
@@ -144,8 +210,13 @@ def fitting(draw: st.DrawFn, schema: dict[str, Any], root: dict[str, Any], depth
         return float(value) if type(value) is int and draw(st.booleans()) else value
     match schema.get("type"):
         case "array":
-            size = 0 if depth > 3 else draw(st.integers(0, 2))
-            return [draw(fitting(schema.get("items", {}), root, depth + 1)) for _ in range(size)]
+            prefix = schema.get("prefixItems", [])
+            least, most = schema.get("minItems", 0), schema.get("maxItems", 2)
+            size = least if depth > 3 else draw(st.integers(least, most))
+            items = [*prefix, *[schema["items"]] * size][:size]
+            return [draw(fitting(item, root, depth + 1)) for item in items]
+        case "string" if "format" in schema or "pattern" in schema:
+            return draw(SCALARS if draw(st.booleans()) else text_of(schema))
         case "object":
             value = {}
             for name, inner in schema.get("properties", {}).items():
@@ -166,7 +237,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, dict[str, Any], Any]:
     try:
         shape = shape_of(draw(HINTS))
     except TypeError as error:
-        if "can't be told apart" not in str(error):
+        if "can't be told apart" not in str(error) and "can't be in a set" not in str(error):
             raise
         reject()
     schema = schema_of(shape)
@@ -181,17 +252,85 @@ def attempt(shape: Any, value: Any, *, strict: bool) -> tuple[bool, Any]:
         return False, None
 
 
+class NotStrictError(Exception):
+    """A value that only a forgiving reading gives."""
+
+
 def dumped(value: Any) -> Any:
     """The JSON that a Python value came from."""
-    if isinstance(value, enum.Enum):
-        return value.value
+    match value:
+        case enum.Enum():
+            return value.value
+        case datetime() | time():
+            if value.tzinfo is None:
+                raise NotStrictError
+            return value.isoformat()
+        case date():
+            return value.isoformat()
+        case timedelta():
+            size = abs(value)
+            sign = "-" if value < timedelta() else ""
+            return f"{sign}P{size.days}DT{size.seconds}.{size.microseconds:06}S"
+        case UUID() | Decimal() | Path():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Order():
+            return {"a": value.name, "count": value.count, "due": dumped(value.due)}
+        case Pair():
+            return {"x": value.x, "y": value.y}
+        case dict():
+            return {key: dumped(item) for key, item in value.items()}
+        case list() | tuple() | set():
+            return [dumped(item) for item in value]
     if dataclasses.is_dataclass(value):
         return {field.name: dumped(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if attrs.has(type(value)):
         return {field.name: dumped(getattr(value, field.name)) for field in attrs.fields(type(value))}
-    if isinstance(value, dict):
-        return {key: dumped(item) for key, item in value.items()}
-    return [dumped(item) for item in value] if isinstance(value, list) else value
+    return value
+
+
+CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(\.\d+)?([zZ]|[+-](\d\d):(\d\d))", re.ASCII)
+FORMATS = jsonschema.FormatChecker(formats=())
+"""RFC 3339, but for leap seconds and the year 0."""
+
+
+@FORMATS.checks("date", raises=ValueError)
+def is_date(text: object) -> bool:
+    if not isinstance(text, str):
+        return True
+    match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", text, re.ASCII)
+    return match is not None and bool(date(*map(int, match.groups())))
+
+
+@FORMATS.checks("time")
+def is_time(text: object) -> bool:
+    if not isinstance(text, str):
+        return True
+    if not (match := CLOCK.fullmatch(text)):
+        return False
+    hour, minute, second, _, _, offset_hour, offset_minute = match.groups()
+    return all(int(n or 0) < 24 for n in (hour, offset_hour)) and all(
+        int(n or 0) < 60 for n in (minute, second, offset_minute)
+    )
+
+
+@FORMATS.checks("date-time", raises=ValueError)
+def is_datetime(text: object) -> bool:
+    if not isinstance(text, str):
+        return True
+    return text[10:11] in {"T", "t"} and is_date(text[:10]) and is_time(text[11:])
+
+
+@FORMATS.checks("uuid")
+def is_uuid(text: object) -> bool:
+    return not isinstance(text, str) or bool(
+        re.fullmatch(r"[\da-fA-F]{8}(-[\da-fA-F]{4}){3}-[\da-fA-F]{12}", text, re.ASCII)
+    )
+
+
+def accepts(schema: dict[str, Any], value: Any) -> bool:
+    return jsonschema.Draft202012Validator(schema, format_checker=FORMATS).is_valid(value)
 
 
 @MANY
@@ -202,7 +341,72 @@ def test_strict_reading_takes_exactly_what_the_schema_accepts(case: tuple[Any, d
 
     fits, _ = attempt(shape, value, strict=True)
 
-    assert fits == jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert fits == accepts(schema, value)
+
+
+def fitting_exactly(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that *schema* accepts, made without a look at ours: scalars and arrays of them by hypothesis-jsonschema.
+
+    Its release of today can't make objects with this hypothesis (it uses an internal class that has changed), and knows
+    neither recursive references nor ``prefixItems``.
+    """
+    match schema:
+        case {"$ref": str(reference)}:
+            return st.deferred(lambda: fitting_exactly(root["$defs"][reference.removeprefix("#/$defs/")], root))
+        case {"anyOf": choices}:
+            return st.one_of([fitting_exactly(one, root) for one in choices])
+        case {"properties": properties, "required": required}:
+            made = {name: fitting_exactly(one, root) for name, one in properties.items()}
+            optional = {name: one for name, one in made.items() if name not in required}
+            return st.fixed_dictionaries({name: made[name] for name in required}, optional=optional)
+        case {"type": "object"}:
+            values = fitting_exactly(schema.get("additionalProperties", {}), root)
+            most = schema.get("maxProperties", 2)
+            return st.dictionaries(st.text(max_size=3), values, min_size=schema.get("minProperties", 0), max_size=most)
+        case {"prefixItems": items}:
+            return st.tuples(*[fitting_exactly(item, root) for item in items]).map(list)
+        case {"type": "array", "items": items} if set(json.dumps(items).split('"')) & {"object", "$ref", "prefixItems"}:
+            most = schema.get("maxItems", 2)
+            unique = json.dumps if schema.get("uniqueItems") else None
+            inner = fitting_exactly(items, root)
+            return st.lists(inner, min_size=schema.get("minItems", 0), max_size=most, unique_by=unique)
+        case {}:
+            return JSON if not schema.keys() - {"description", "default"} else scalar(json.dumps(schema))
+    raise AssertionError(schema)
+
+
+@functools.cache
+def scalar(schema: str) -> st.SearchStrategy[Any]:
+    return from_schema({key: value for key, value in json.loads(schema).items() if key != "contentEncoding"})
+
+
+@st.composite
+def made_from_schemas(draw: st.DrawFn) -> tuple[Any, dict[str, Any], Any]:
+    shape, schema, _ = draw(cases())
+    return shape, schema, draw(fitting_exactly(schema, schema))
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(made_from_schemas())
+def test_what_somebody_else_makes_from_the_schema_is_read(case: tuple[Any, dict[str, Any], Any]) -> None:
+    shape, schema, value = case
+    assume(accepts(schema, value))  # formats allow leap seconds, "$" a line break, and 1.0 repeats 1
+
+    assert attempt(shape, value, strict=True)[0]
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(cases(), st.data())
+def test_what_the_strict_form_accepts_is_read(case: tuple[Any, dict[str, Any], Any], data: st.DataObject) -> None:
+    shape, schema, _ = case
+    strict = strict_schema(schema)
+    assume(strict is not None)
+    assert strict is not None
+    jsonschema.Draft202012Validator.check_schema(strict)
+    value = data.draw(fitting(strict, strict))
+    assume(accepts(strict, value))
+
+    assert attempt(shape, value, strict=False)[0]
 
 
 @MANY
@@ -223,9 +427,12 @@ def test_whatever_is_read_is_a_value_that_the_schema_accepts(case: tuple[Any, di
     fits, result = attempt(shape, value, strict=False)
     assume(fits)
 
-    again = dumped(result)
+    try:
+        again = dumped(result)
+    except NotStrictError:
+        reject()
 
-    jsonschema.Draft202012Validator(schema).validate(again)
+    assert accepts(schema, again)
     assert attempt(shape, again, strict=True) == (True, result)
 
 

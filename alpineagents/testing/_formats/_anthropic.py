@@ -11,6 +11,7 @@ from typing import Any, Final, final
 
 from ...record._blocks import Block, RawBlock, TextBlock, ThinkingBlock, ToolCall
 from ...record._messages import Reply
+from ._anthropic_binding import Bindings
 from ._anthropic_rules import problems
 from ._anthropic_signature import signature, signed
 from ._format import ReceivedRequest, arguments, token_counts, words
@@ -31,6 +32,9 @@ _ERRORS: Final = {
 class MessagesFormat:
     """The Messages API. See ``_format.Format``."""
 
+    def __init__(self) -> None:
+        self._bindings = Bindings()
+
     def takes(self, path: str) -> bool:
         """``POST /v1/messages``."""
         return path.partition("?")[0] == "/v1/messages"
@@ -40,8 +44,9 @@ class MessagesFormat:
         return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
 
     def problems(self, request: ReceivedRequest) -> Iterator[str]:
-        """See ``_anthropic_rules``."""
-        return problems(request.body, request.headers)
+        """See ``_anthropic_rules`` and ``_anthropic_binding``."""
+        yield from problems(request.body, request.headers)
+        yield from self._bindings.problems(request.body)
 
     def is_streamed(self, request: ReceivedRequest) -> bool:
         """``"stream": true``."""
@@ -49,13 +54,16 @@ class MessagesFormat:
 
     def events(self, reply: Reply, request: ReceivedRequest) -> list[bytes]:
         """From ``message_start`` to ``message_stop``."""
+        self._bindings.sent([_content(block, _asked(request)) for block in reply.blocks], request.body)
         return [_event(event) for event in _events(reply, request)]
 
     def document(self, reply: Reply, request: ReceivedRequest) -> Mapping[str, Any]:
         """A ``message``."""
+        content = [_content(block, _asked(request)) for block in reply.blocks]
+        self._bindings.sent(content, request.body)
         return {
             **_message(reply, request),
-            "content": [_content(block, _asked(request)) for block in reply.blocks],
+            "content": content,
             "stop_reason": _stop_reason(reply),
             "usage": {**_input_usage(reply, request), "output_tokens": token_counts(reply, request)[1]},
         }

@@ -105,6 +105,9 @@ def _result_problems(block: Mapping[str, Any]) -> Iterator[str]:
     if type(block.get("is_error", False)) is not bool:
         yield "tool_result.is_error: Input should be a valid boolean"
     content = block.get("content", [])
+    kinds = {part.get("type") for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
+    if block.get("is_error") and not kinds <= {"text"}:
+        yield "tool_result: all content must be type `text` if `is_error` is true"
     for number, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, dict) or part.get("type") not in _IN_RESULTS:
             yield f"tool_result.content.{number}: Input should be text, an image or a document"

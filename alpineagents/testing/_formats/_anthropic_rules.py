@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ._anthropic_block_rules import assistant_block_problems, cache_marks, user_block_problems
+from ._anthropic_model_rules import model_problems
 from ._format import is_unicode
 
 _REQUEST_FIELDS: Final = frozenset(
@@ -69,6 +70,10 @@ def problems(body: Any, headers: Mapping[str, str]) -> Iterator[str]:
     yield from _tool_problems(body)
     yield from _thinking_problems(body, headers)
     yield from _output_problems(body)
+    yield from model_problems(body)
+    stops = body.get("stop_sequences")
+    if isinstance(stops, list) and not all(isinstance(stop, str) and stop.strip() for stop in stops):
+        yield "stop_sequences: each stop sequence must contain non-whitespace"
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         yield "messages: at least one message is required"
@@ -76,6 +81,9 @@ def problems(body: Any, headers: Mapping[str, str]) -> Iterator[str]:
     yield from _message_problems(messages, str(body.get("model")))
     yield from _pairing_problems(messages)
     yield from _turn_problems(body, messages)
+    called = any(_blocks(message, kind) for message in messages for kind in ("tool_use", "tool_result"))
+    if called and not body.get("tools") and "claude" in str(body.get("model")):
+        yield "Requests which include `tool_use` or `tool_result` blocks must define tools."
 
 
 def _system_problems(body: Mapping[str, Any]) -> Iterator[str]:

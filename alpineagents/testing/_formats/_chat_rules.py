@@ -1,7 +1,8 @@
 """What a Chat Completions provider refuses in a request.
 
 Source: OpenAI's API reference, "Create chat completion" (December 2026), and what stricter servers than OpenAI's
-demand: no empty text, results right behind their calls and in order, no call id twice, the person first.
+demand: no empty text, results right behind their calls and in order, no call id twice, the person first, roles that
+alternate.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ._format import is_unicode
@@ -56,6 +58,12 @@ _MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
 _PART_TYPES = frozenset(("text", "image_url", "file"))
 _MAX_TEXT = 10_485_760
 """Characters of one text, as OpenAI's own error names the limit ("string_above_max_length")."""
+_OF_MISTRAL = re.compile(r"mistral|ministral|devstral|codestral|magistral|pixtral|mixtral")
+_REASONS = re.compile(r"(^|/)(gpt-5(?!.*chat)|o[1-9])")
+"""OpenAI's models that reason: they take no temperature, and another name for the limit."""
+_OF_OPENAI = re.compile(r"(^|/)(gpt-|chatgpt-|o[1-9])(?!oss)")
+_MOST_ID = 40
+"""Characters of a call's id, by OpenAI's "string_above_max_length"."""
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -77,7 +85,51 @@ def problems(body: Any) -> Iterator[str]:
     for number, message in enumerate(messages):
         yield from [f"messages[{number}]: {problem}" for problem in _message_problems(message)]
     yield from _order_problems(messages)
+    if _OF_MISTRAL.search(str(body.get("model"))):
+        yield from _mistrals_problems(messages)
     yield from _tool_problems(body)
+    yield from _setting_problems(body)
+
+
+def _setting_problems(body: Mapping[str, Any]) -> Iterator[str]:
+    temperature = body.get("temperature", 1)
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature <= 2:
+        yield f"Invalid 'temperature': expected a number from 0 to 2 (got {temperature!r:.80})"
+    if "stream_options" in body and body.get("stream") is not True:
+        yield "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+    model = str(body.get("model"))
+    if _REASONS.search(model):
+        if "max_tokens" in body:
+            yield "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'."
+        if temperature != 1:
+            yield f"Unsupported value: 'temperature' does not support {temperature!r:.80} with this model."
+    if _OF_OPENAI.search(model):
+        ids = [call.get("id") for message in body["messages"] for call in _calls_of(message)]
+        if any(isinstance(call_id, str) and len(call_id) > _MOST_ID for call_id in ids):
+            yield f"Invalid 'messages': a tool call's id is longer than {_MOST_ID} characters"
+    described = _object(_object(body.get("response_format")).get("json_schema"))
+    if described.get("strict") is True:
+        yield from _strict_problems(described.get("schema"))
+
+
+def _strict_problems(schema: Any) -> Iterator[str]:
+    """What a schema may not have where it is held to: an object that is open, or has properties that may be missing."""
+    for part in schema if isinstance(schema, list) else [schema]:
+        if isinstance(part, dict):
+            properties = part.get("properties")
+            if part.get("type") == "object" and part.get("additionalProperties") is not False:
+                yield "Invalid schema for response_format: 'additionalProperties' is required to be supplied and false."
+            if isinstance(properties, dict):
+                if set(properties) - set(part.get("required") or ()):
+                    yield "Invalid schema for response_format: 'required' must include every key in properties."
+                yield from _strict_problems(list(properties.values()))
+            for name in ("items", "anyOf"):
+                yield from _strict_problems(part.get(name))
+            yield from _strict_problems(list(_object(part.get("$defs")).values()))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _message_problems(message: Any) -> Iterator[str]:
@@ -154,6 +206,8 @@ def _order_problems(messages: Sequence[Any]) -> Iterator[str]:
     seen: set[Any] = set()
     pending: list[Any] = []
     for number, (role, message) in enumerate(zip(roles, messages, strict=True)):
+        if role == "user" and number and roles[number - 1] == "user":
+            yield f"messages[{number}]: conversation roles must alternate user/assistant"
         if role == "tool":
             if not pending or message.get("tool_call_id") != pending.pop(0):
                 yield (
@@ -175,6 +229,13 @@ def _order_problems(messages: Sequence[Any]) -> Iterator[str]:
         yield f"no tool message answers {', '.join(map(str, pending))}"
 
 
+def _mistrals_problems(messages: Sequence[Any]) -> Iterator[str]:
+    """What servers of Mistral's models want besides, and say in these words."""
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    if ("tool", "user") in pairwise(roles):
+        yield "Unexpected role 'user' after role 'tool'"
+
+
 def _tool_problems(body: Mapping[str, Any]) -> Iterator[str]:
     tools = body.get("tools")
     functions = [tool.get("function") if isinstance(tool, dict) else None for tool in tools or ()]
@@ -184,6 +245,9 @@ def _tool_problems(body: Mapping[str, Any]) -> Iterator[str]:
     for name in names:
         if not isinstance(name, str) or not _FUNCTION_NAME.fullmatch(name):
             yield f"tools: invalid function name {name!r:.80}"
+    for function in functions:
+        if isinstance(function, dict) and not isinstance(function.get("parameters", {}), dict):
+            yield f"tools: parameters must be an object (got {function['parameters']!r:.80})"
     if len(set(map(str, names))) < len(names):
         yield "two tools have one name"
     choice = body.get("tool_choice")

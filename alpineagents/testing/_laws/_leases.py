@@ -244,6 +244,25 @@ class LeaseLaws:
             await assert_free(other)
 
     @law
+    async def test_a_lease_that_ran_out_is_not_held_twice_through_one_object(
+        self, store: Store, expire: Callable[[str], None]
+    ) -> None:
+        """While a lease hasn't ended, the same object doesn't give another one, nor removes, though it ran out."""
+        async with store.lease("bug-1"):
+            await store.append("bug-1", 0, raws(1), INFO)
+            expire("bug-1")
+
+            await assert_held(store)
+            with pytest.raises(RunningElsewhereError, match="bug-1"):
+                await store.remove("bug-1")
+            await store.append("bug-1", 1, raws(1, 1), INFO)
+            await store.renew("bug-1")
+            await assert_held(store)
+
+        await assert_free(store)
+        assert await entries_of(store) == raws(2)
+
+    @law
     async def test_who_lost_the_lease_can_not_write(
         self, store: Store, other: Store, expire: Callable[[str], None]
     ) -> None:

@@ -139,6 +139,23 @@ class ListingLaws:
 
         assert seen == [f"bug-{minute}" for minute in reversed(range(9))]
 
+    @pytest.mark.filterwarnings("ignore:State bad")
+    @law
+    async def test_a_page_of_the_list_is_full_whatever_is_damaged(self, store: Store) -> None:
+        """``list(limit=...)`` leaves out what can't be read and gives so many others: a short page is the last."""
+        for hour in range(3):
+            await store.append(f"bug-{hour}", 0, raws(1), created(f"1{hour}:00:00Z", format=1, id=f"bug-{hour}"))
+            for number in range(3):
+                await store.append(f"bad-{hour}{number}", 0, raws(1), created(f"1{hour}:30:00Z", turn="none"))
+        seen: list[str] = []
+
+        while page := await store.list(limit=1, before=seen[-1] if seen else None):
+            seen += [info.id for info in page]
+
+        assert seen == [info.id for info in await store.list()] == ["bug-2", "bug-1", "bug-0"]
+        assert [info.id for info in await store.list(limit=2)] == ["bug-2", "bug-1"]
+        assert list(await store.list(limit=0)) == []
+
     @law
     async def test_listing_reads_no_history(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """``infos`` and ``list`` don't ``read``: what they return is there without the histories."""

@@ -32,6 +32,8 @@ from alpineagents import (
     ThinkingBlock,
     ThinkingDelta,
     ToolCall,
+    ToolResultBlock,
+    ToolSpec,
     Usage,
     tool,
 )
@@ -311,7 +313,9 @@ async def test_a_continuation_that_is_sent_again_shows_what_came_before_it_again
     async with ProviderServer([first, cut, last]) as server:
         reply = await model_at(server).respond(REQUEST, emitted.append)
 
-    [restarted] = [number for number, event in enumerate(emitted) if isinstance(event, ModelEvent)]
+    kinds = {event.kind: number for number, event in enumerate(emitted) if isinstance(event, ModelEvent)}
+    assert list(kinds) == ["continued", "retry"]
+    restarted = kinds["retry"]
     shown = emitted[restarted + 1 :]
     assert emitted[restarted].data["restarted"]
     assert "".join(event.text for event in shown if isinstance(event, TextDelta)) == reply.text == "I search. Found."
@@ -453,6 +457,24 @@ async def test_a_refusal_is_a_reply_and_the_conversation_goes_on():
     assert first is not None
     assert [message.text for message in state.messages if message.role == "assistant"] == ["First I ", "Fine."]
     assert state.messages[1].tool_calls == ()
+
+
+@pytest.mark.parametrize("own_beta", [False, True])
+async def test_a_conversation_that_was_changed_before_bound_thinking_can_go_on(own_beta):
+    """Such as by a compaction. With a beta header of the caller's own, it is the caller who says what is dropped."""
+    options = {"extra_headers": {"anthropic-beta": "beta1"}} if own_beta else {}
+    thought = Reply([ThinkingBlock("Let me look."), tool_call("look", place="Paris")])
+    async with ProviderServer([thought, "Sunny."]) as server:
+        model = Anthropic("claude-opus-5-5", base_url=server.origin, api_key="k", retries=0, thinking=True, **options)
+        reply = await model.respond(Request(messages=[Message.user("Look")]), ignore)
+        result = ToolResultBlock(reply.tool_calls[0].id, [TextBlock("Sun")])
+        changed = [Message.user("So far: nothing"), Message("assistant", reply.blocks), Message("tool", [result])]
+        spec = ToolSpec("look", "Look.", {"type": "object"})
+        if own_beta:
+            with pytest.raises(BadRequestError, match="bound to another conversation"):
+                await model.respond(Request(messages=changed, tools=[spec]), ignore)
+        else:
+            assert (await model.respond(Request(messages=changed, tools=[spec]), ignore)).text == "Sunny."
 
 
 async def test_a_call_that_the_limit_cut_off_does_not_run_and_the_loop_goes_on():

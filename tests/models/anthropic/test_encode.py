@@ -287,6 +287,36 @@ def test_a_tool_choice_is_sent(choice, parallel, sent):
     assert body.get("tool_choice") == sent
 
 
+def test_what_a_failed_call_gave_besides_text_follows_behind_all_results():
+    """The API refuses it in the result: "all content must be type `text` if `is_error` is true"."""
+    failed = [result("c1", TextBlock("no"), PNG, NOTES, is_error=True), result("c2", PNG, is_error=True)]
+    conversation = HI, assistant(call("c1"), call("c2"), call("c3")), tool(*failed, result("c3", PNG)), HI
+
+    sent = encode_messages(*conversation)[2]["content"]
+
+    assert [block["type"] for block in sent[:3]] == ["tool_result"] * 3
+    assert [block["content"] for block in sent[:2]] == [[text("no")], [text("(empty)")]]
+    assert [part["type"] for part in sent[2]["content"]] == ["image"]
+    kinds = [block["text"] if block["type"] == "text" else block["type"] for block in sent[3:]]
+    told = [f"From the result of tool call {call_id}:" for call_id in ("c1", "c2")]
+    assert kinds == [told[0], "image", "document", told[1], "image", "Hi"]
+
+
+def test_a_conversation_with_calls_has_tools_even_where_none_may_be_called():
+    """The API refuses it else: "Requests which include `tool_use` or `tool_result` blocks must define tools"."""
+    conversation = HI, assistant(call("c1")), tool(result("c1", "x"))
+    search = {"type": "web_search_20260209", "name": "web_search"}
+
+    sent = encode(*conversation)
+    assert len(sent["tools"]) == 1
+    assert sent["tool_choice"] == {"type": "none"}
+    assert "tools" not in encode(HI)
+    assert "tools" not in encode(*conversation, name="smollm2")
+    with_search = body_of(Anthropic(SONNET_4_5, extra_body={"tools": [search]}), *conversation)
+    assert with_search["tools"] == [search]
+    assert "tool_choice" not in with_search
+
+
 def test_no_choice_is_sent_without_tools():
     assert "tool_choice" not in encode(HI, tool_choice="none")
 

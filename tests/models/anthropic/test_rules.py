@@ -4,8 +4,10 @@ import httpx
 import pytest
 
 from alpineagents import Image, RawBlock, Reply, TextBlock, ThinkingBlock, ToolCall, Usage
+from alpineagents.testing._formats._anthropic import MessagesFormat
 from alpineagents.testing._formats._anthropic_rules import problems
 from alpineagents.testing._formats._anthropic_signature import is_signed, signature, signed
+from alpineagents.testing._formats._format import ReceivedRequest
 from alpineagents.testing._provider_server import Fault, ProviderServer
 
 VERSION = {"anthropic-version": "2026-10-21"}
@@ -90,6 +92,8 @@ def turn(*blocks, results=(RESULT,)):
         (turn(CALL, results=(RESULT, RESULT)), "Found multiple `tool_result` blocks"),
         (turn(CALL, CALL), "`tool_use` ids must be unique"),
         ({"messages": [*turn(CALL)["messages"], *turn(CALL)["messages"][1:]]}, "`tool_use` ids must be unique"),
+        ({**turn(CALL), "model": "claude-haiku-4-5"}, "must define tools"),
+        (turn(CALL, results=[{**RESULT, "is_error": True, "content": [PNG]}]), "all content must be type `text` if"),
         (turn({**CALL, "id": "c:1"}), "tool_use.id: String should match pattern"),
         (turn({**CALL, "name": "a b"}), "tool_use.name: String should match pattern"),
         (turn({**CALL, "input": "{}"}), "tool_use.input: Input should be a valid dictionary"),
@@ -120,6 +124,15 @@ def turn(*blocks, results=(RESULT,)):
         ({"thinking": ENABLED, "tools": [TOOL], "tool_choice": {"type": "any"}}, "may not be enabled when tool_choice"),
         ({"thinking": ENABLED, **turn(CALL)}, "must start with a thinking block"),
         ({"thinking": ENABLED, "messages": turn(CALL)["messages"][1:]}, "must start with a thinking block"),
+        ({"stop_sequences": ["\n"]}, "must contain non-whitespace"),
+        ({"model": "claude-opus-5-5", "temperature": 0.5}, "does not support sampling"),
+        ({"model": "claude-opus-5-5", "thinking": ENABLED}, '"enabled" is not supported'),
+        ({"model": "claude-opus-4-5-20251101", "thinking": {"type": "adaptive"}}, "adaptive thinking is not supported"),
+        ({"model": "claude-opus-5-5", "thinking": {"type": "disabled"}}, '"disabled" is not supported'),
+        ({"model": "claude-sonnet-5-5", "thinking": {"type": "disabled"}}, '"disabled" is not supported'),
+        ({"model": "claude-fable-5", "thinking": {"type": "disabled"}}, '"disabled" is not supported'),
+        ({"model": "claude-opus-5", "thinking": {"type": "between_tools"}}, '"between_tools" is not supported'),
+        ({"model": "claude-opus-5-5", "tools": [TOOL], "tool_choice": {"type": "any"}}, "forcing tool use"),
         ({"output_config": 1}, "output_config: Input should be an object"),
         ({"output_config": {"mode": 1}}, "output_config.mode: Extra inputs"),
         ({"output_config": {"effort": "huge"}}, "output_config.effort"),
@@ -158,6 +171,36 @@ def test_what_is_missing_is_found():
     ]
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("model", "changed", "dropped", "refused"),
+    [
+        ("claude-opus-5-5", True, False, True),
+        ("claude-opus-5-5", True, True, False),
+        ("claude-opus-5-5", False, False, False),
+        ("claude-opus-5", True, False, False),
+    ],
+)
+def test_thinking_is_bound_to_the_conversation_before_it(model, changed, dropped, refused, streamed):
+    """The marks of the cache are no change, nor is another form of the same text."""
+    format, reply = MessagesFormat(), Reply([ThinkingBlock("Hm."), TextBlock("Hello")])
+    body = {"model": model, "max_tokens": 2_000, "messages": [USER]}
+    request = ReceivedRequest("POST", "/v1/messages", BINDING, body)
+    content = MessagesFormat().document(reply, request)["content"]
+    if streamed:
+        format.events(reply, request)
+    else:
+        format.document(reply, request)
+    first = user({**TEXT, **MARK, "text": "something else" if changed else "Hi"})
+    later = {**body, "messages": [first, assistant(*content), USER]}
+    if dropped:
+        later["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+
+    found = list(format.problems(ReceivedRequest("POST", "/v1/messages", BINDING, later)))
+    assert bool(found) == refused
+    assert not refused or "bound to another conversation" in found[0]
+
+
 def test_sampling_is_of_the_older_version_and_not_with_thinking():
     older = {"anthropic-version": "2023-06-01"}
 
@@ -176,7 +219,7 @@ def test_sampling_is_of_the_older_version_and_not_with_thinking():
             "tool_choice": {"type": "none"},
         },
         {"messages": [user(TEXT, PNG, PDF, NOTES)]},
-        turn(THOUGHT, CALL, results=({**RESULT, "content": [TEXT, PNG, NOTES], "is_error": True, **MARK}, TEXT)),
+        turn(THOUGHT, CALL, results=({**RESULT, "content": [TEXT, PNG, NOTES], **MARK}, TEXT)),
         turn({"type": "redacted_thinking", "data": signed("x", "m")}, {**CALL, "caller": {"type": "direct"}}),
         turn(SEARCH, FOUND, {**TEXT, "citations": [{}]}, CALL, results=({"type": "tool_result", "tool_use_id": "c1"},)),
         {"messages": [USER, assistant(SEARCH)]},

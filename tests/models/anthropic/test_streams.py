@@ -114,7 +114,7 @@ EXPECTED: dict[str, tuple[object, ...]] = {
         "",
     ),
     "refusal": ([], "refusal", "refusal", (25, 0, 0, 0, 0)),
-    "refusal_after_call": (["First I "], "refusal", "refusal"),
+    "refusal_after_call": (["First I ", ("mix", {"a": 1})], "refusal", "refusal"),  # The model takes the call out.
     "stop_sequence": (["One, "], "stop_sequence", "", (25, 3, 0, 0, 0)),
     "text": (["Hello!"], "end_turn", ""),
     "thinking": (
@@ -289,6 +289,16 @@ def test_what_comes_behind_the_stop_reason_changes_nothing():
     assert deltas == [TextDelta("Hi")]
 
 
+def test_whole_numbers_of_any_size_stay_what_they_are():
+    call = {"type": "tool_use", "id": "a", "name": "pay", "input": {"wei": 123456789012345678901}}
+    start = {"type": "content_block_start", "index": 0, "content_block": call}
+    end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    decoder = MessagesDecoder(ENDPOINT)
+    decoder.feed([Event("", json.dumps(event).encode()) for event in (start, end)])
+
+    assert decoder.reply().tool_calls[0].args == {"wei": 123456789012345678901}
+
+
 def test_what_comes_behind_an_error_changes_nothing():
     decoder = MessagesDecoder(ENDPOINT)
 
@@ -390,7 +400,28 @@ def test_what_no_history_can_hold_is_left_out():
 
 
 # What a server may put in any place of its JSON, whatever belongs there.
-WRONG = [None, True, 0, -1, 1.5, 2**70, "", "x", "error", "text", "{}", [], {}, [None], ["x"], [[]], {"a": 1}]
+DEEPEST = b"[" * 1_000 + b"]" * 1_000
+WRONG = [
+    "@deep",
+    "@huge",
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    2**70,
+    "",
+    "x",
+    "error",
+    "text",
+    "{}",
+    [],
+    {},
+    [None],
+    ["x"],
+    [[]],
+    {"a": 1},
+]
 
 
 def spoiled(data, places):
@@ -406,7 +437,7 @@ def spoiled(data, places):
         if holders:
             holder, key = holders[place % len(holders)]
             holder[key] = copy.deepcopy(WRONG[value])
-    return json.dumps(document).encode()
+    return json.dumps(document).encode().replace(b'"@deep"', DEEPEST).replace(b'"@huge"', b"1e999")
 
 
 def keys_of(value):

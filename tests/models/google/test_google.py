@@ -341,6 +341,26 @@ async def test_what_may_pass_is_asked_again_and_not_before_the_delay_of_the_body
     assert seconds <= trio.current_time() < seconds + 3
 
 
+@pytest.mark.parametrize("name", ["2fa_code", "-x", "_2fa_code", "__9", "_", "a2"])
+async def test_a_tool_can_be_called_whatever_its_name_begins_with(name):
+    """Gemini takes none that begins with a digit or a dash. Two names never become one."""
+
+    @tool(name=name)
+    async def code() -> str:
+        """Get the code."""
+        return "123456"
+
+    def called(request):
+        return ToolCall("c1", request.body["tools"][0]["functionDeclarations"][0]["name"], {})
+
+    def told(request):
+        return request.body["contents"][-1]["parts"][0]["functionResponse"]["response"]["result"]
+
+    async with ProviderServer([called, told]) as server:
+        agent = Agent(model=Google("gemini-2.5-flash", base_url=server.origin, api_key="k"), tools=[code])
+        assert await agent.run("Get it") == "123456"
+
+
 async def test_after_the_finish_reason_a_socket_that_stays_open_costs_half_a_second(autojump_clock):
     async with ProviderServer([Fault(stall=True)]) as server:
         await model_at(server).respond(REQUEST, ignore)

@@ -19,6 +19,7 @@ from alpineagents import (
     Image,
     MemoryStore,
     Message,
+    ModelEvent,
     ModelNotFoundError,
     OverloadedError,
     Price,
@@ -31,6 +32,7 @@ from alpineagents import (
     ThinkingBlock,
     ThinkingDelta,
     ToolCall,
+    ToolResultBlock,
     Usage,
     tool,
 )
@@ -425,6 +427,54 @@ async def test_calls_whose_ids_openai_would_refuse_are_answered():
         await Agent(model=model_at(server), tools=[read]).run(state)
 
     assert state.answer == "Done."
+
+
+def thinking_of(organization):
+    thought = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": f"gAAAA-{organization}"}
+    call = {"type": "function_call", "id": "fc", "call_id": organization, "name": "read", "arguments": '{"path":"a"}'}
+    items = [thought, {**call, "status": "completed"}]
+    events = [
+        {"type": "response.output_item.done", "output_index": index, "item": item} for index, item in enumerate(items)
+    ]
+    end = {"type": "response.completed", "response": {"status": "completed", "output": []}}
+    return "".join([f"data: {json.dumps(event)}\n\n" for event in [*events, end]]).encode()
+
+
+def thoughts_in(request):
+    return [item["encrypted_content"] for item in request.body["input"] if item["type"] == "reasoning"]
+
+
+async def test_thoughts_that_another_organization_was_given_are_left_out_from_then_on():
+    """They are bound to it (litellm issue 21994): the request would fail for ever."""
+
+    def of_b(answer):
+        def checked(request):
+            if any("-B" not in thought for thought in thoughts_in(request)):
+                error = {"code": "invalid_encrypted_content", "message": "organization_id did not match"}
+                return Fault(status=400, body={"error": error})
+            return answer
+
+        return checked
+
+    emitted = []
+    async with ProviderServer([thinking_of("A")], strict=False) as a, ProviderServer(strict=False) as b:
+        b.add(*[of_b(thinking_of("B"))] * 2, of_b("Done."))
+        messages = [Message.user("Hi")]
+        for model in (model_at(a), *[model_at(b, retries=0)] * 2):
+            reply = await model.respond(Request(messages=messages), emitted.append)
+            results = [ToolResultBlock(call.id, [TextBlock("r")]) for call in reply.tool_calls]
+            messages += [Message("assistant", reply.blocks), Message("tool", results)]
+
+    assert reply.text == "Done."
+    assert [thoughts_in(request) for request in b.requests] == [["gAAAA-A"], [], ["gAAAA-B"]]
+    assert [event.kind for event in emitted if isinstance(event, ModelEvent)] == ["retry"]
+
+
+async def test_thoughts_that_cannot_be_read_although_there_are_none_are_an_error():
+    fault = Fault(status=400, body={"error": {"code": "invalid_encrypted_content", "message": "no"}})
+    async with ProviderServer([fault]) as server:
+        with pytest.raises(BadRequestError):
+            await model_at(server).respond(REQUEST, ignore)
 
 
 async def test_a_real_conversation_is_taken_by_the_captured_streams():

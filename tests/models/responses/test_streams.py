@@ -480,7 +480,10 @@ def test_other_documents_are_errors(body, kind, text):
 
 
 # What a server may put in any place of its JSON, whatever belongs there.
+DEEPEST = b"[" * 1_000 + b"]" * 1_000
 WRONG = [
+    "@deep",
+    "@huge",
     None,
     True,
     0,
@@ -515,7 +518,7 @@ def spoiled(data, places):
         if holders:
             holder, key = holders[place % len(holders)]
             holder[key] = copy.deepcopy(WRONG[value])
-    return json.dumps(document).encode()
+    return json.dumps(document).encode().replace(b'"@deep"', DEEPEST).replace(b'"@huge"', b"1e999")
 
 
 def keys_of(value):

@@ -1,0 +1,5 @@
+"""Who watches and answers."""
+
+from ._inbox import Inbox
+
+__all__ = ["Inbox"]

@@ -1,0 +1,104 @@
+"""Tools made from data: their arguments are held to their ``input_schema``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from alpineagents import Agent, Message, State, Tool, ToolInputError
+from alpineagents.record._frozen import FrozenDict, freeze_dict
+from alpineagents.testing import FakeModel, tool_call
+from alpineagents.tools import read_args
+
+
+class Shout(Tool):
+    name = "shout"
+    description = "Shout."
+
+    def __init__(self, input_schema: Any) -> None:
+        self.input_schema = input_schema
+
+    async def run(self, args: Any, state: State) -> str:
+        return f"{args['what']}!"
+
+
+WHAT = {
+    "type": "object",
+    "properties": {"what": {"type": "string"}, "times": {"type": "integer"}},
+    "required": ["what"],
+    "additionalProperties": False,
+}
+
+
+def refusal(schema: Any, **args: Any) -> str:
+    with pytest.raises(ToolInputError) as refused:
+        read_args(Shout(schema), freeze_dict(args))
+    return str(refused.value)
+
+
+def test_what_fits_arrives_as_it_is() -> None:
+    args = freeze_dict({"what": "hey"})
+
+    assert read_args(Shout(WHAT), args) is args
+
+
+def test_every_problem_is_listed() -> None:
+    first, *problems = refusal(WHAT, times="x", more=1).splitlines()
+
+    assert first == "wrong arguments, 3 problems:"
+    assert sorted(problems) == [
+        "- 'what' is a required property",
+        "- Additional properties are not allowed ('more' was unexpected)",
+        "- times: 'x' is not of type 'integer'",
+    ]
+
+
+def test_a_message_stays_short() -> None:
+    assert len(refusal({"type": "object", "maxProperties": 0}, what="x" * 10_000)) < 400
+
+
+def test_an_older_draft_is_read_as_such() -> None:
+    old = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"what": {"type": "array", "items": [{"type": "string"}], "additionalItems": False}},
+    }
+
+    assert "Additional items are not allowed" in refusal(old, what=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "text"}, {"$ref": "https://example.invalid/schema.json"}, {"$ref": "#/$defs/missing"}]
+)
+def test_a_schema_that_can_not_be_used_stops_the_run_and_fetches_nothing(schema: Any) -> None:
+    with pytest.raises(TypeError, match="the input_schema of tool 'shout' can't be used: "):
+        read_args(Shout(schema), freeze_dict({}))
+
+
+def test_a_tool_that_reads_its_arguments_itself_is_left_alone() -> None:
+    class Loud(Shout):
+        def read_args(self, args: FrozenDict) -> Any:
+            return {"what": str(args["what"]).upper()}
+
+    assert read_args(Loud(WHAT), freeze_dict({"what": 3})) == {"what": "3"}
+
+
+def test_without_jsonschema_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema.validators", None)
+    args = freeze_dict({"times": "x"})
+
+    assert read_args(Shout(WHAT), args) is args
+
+
+async def test_the_model_is_told_and_the_run_goes_on() -> None:
+    model = FakeModel([tool_call("shout", what=3), tool_call("shout", what="hey"), "ok"])
+    state = State(messages=[Message.user("go")])
+
+    await Agent(model=model, tools=[Shout(WHAT)]).run(state)
+
+    entries = [entry for entry in state.history if entry.kind == "tool_result"]
+    assert [(str(entry.outcome), entry.content[0].text) for entry in entries] == [
+        ("input_error", "wrong arguments: what: 3 is not of type 'string'"),
+        ("done", "hey!"),
+    ]
