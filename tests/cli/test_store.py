@@ -214,6 +214,34 @@ def test_check_finds_a_list_that_is_behind_though_another_state_is_being_written
     )
 
 
+def test_a_list_that_is_damaged_is_found_by_check_and_mended_by_copy(folder, tmp_path, capfd):
+    other = SQLiteStore(tmp_path / "other.db")
+    run(capfd, "copy", folder, other.path)
+    with closing(sqlite3.connect(other.path)) as connection:
+        connection.execute("UPDATE states SET info = '{' WHERE id = 'bug-1'")
+        connection.commit()
+
+    code, out, _ = run(capfd, "check", other.path)
+    assert (code, out.splitlines()[-1]) == (1, "3 States checked, 1 damaged")
+    assert out.startswith("bug-1: ")
+
+    assert run(capfd, "copy", other.path, tmp_path / "mended.db")[0] == 0
+    assert run(capfd, "check", tmp_path / "mended.db") == (0, "3 States checked, none damaged\n", "")
+
+
+def test_check_names_a_state_that_is_not_in_the_list(folder, capfd, monkeypatch):
+    class Forgetful(FileStore):
+        async def infos(self, *, limit=None, before=None):
+            return [found for found in await super().infos(limit=limit, before=before) if found[0] != "chat"]
+
+    monkeypatch.setattr("alpineagents.cli._store.open_store", Forgetful)
+
+    assert run(capfd, "check", folder, "chat")[:2] == (
+        1,
+        "chat: it isn't in the list\n1 States checked, 1 damaged\n",
+    )
+
+
 def test_check_does_not_miss_a_state_that_is_deleted_meanwhile(folder, capfd, monkeypatch):
     class Deleting(FileStore):
         async def read(self, state_id, after=0):

@@ -291,6 +291,26 @@ async def test_a_lease_whose_taking_is_cut_short_by_closing_is_free(
     assert schema.sql("SELECT * FROM {schema}.leases") == []
 
 
+async def test_a_lease_that_was_not_taken_before_the_store_was_closed_is_free(
+    postgres: PostgresStore, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    claim = _postgres_rows.claim
+
+    def closed_before_it(link: Any, *args: Any) -> None:
+        monkeypatch.setattr(_postgres_rows, "claim", claim)
+        monkeypatch.setattr(_postgres_connections, "CLOSE_SECONDS", 0)
+        postgres._connections.close()
+        claim(link, *args)
+
+    monkeypatch.setattr(_postgres_rows, "claim", closed_before_it)
+    await closed_meanwhile(postgres.lease("bug-1").__aenter__)
+
+    assert schema.sql("SELECT * FROM {schema}.leases") == []
+    async with postgres.lease("bug-1"):
+        pass
+
+
 async def test_a_lock_that_is_held_for_long_is_an_error_that_says_so(
     schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -646,6 +666,20 @@ async def test_who_may_not_make_tables_reads_a_database_that_has_none(schema: Sc
     role(schema.cluster, "powerless")
 
     assert list(await schema.store(dsn=schema.cluster.dsn(user="powerless")).infos()) == []
+
+
+async def test_who_may_not_read_the_tables_is_told_what_to_do(
+    postgres: PostgresStore, schema: Schema, opened: list[Connection]
+) -> None:
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    await postgres.aclose()
+    role(schema.cluster, "powerless")
+    schema.sql("GRANT USAGE ON SCHEMA {schema} TO powerless")
+
+    with pytest.raises(StoreError, match=r"permission denied for table meta; let an administrator give this user"):
+        await schema.store(dsn=schema.cluster.dsn(user="powerless")).read("bug-1")
+
+    assert all(conn.closed for conn in opened)
 
 
 async def test_where_no_file_can_be_opened_any_more_that_is_said(

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from alpineagents import PostgresStore, StateNotFoundError, StoreError
 from alpineagents._contracts import StoreWatch
-from alpineagents.stores import _postgres, _postgres_listen
+from alpineagents.stores import _postgres, _postgres_connections, _postgres_listen
 from alpineagents.stores._threads import Threads
 
 from .histories import INFO, raw, raws
@@ -374,6 +374,25 @@ async def test_closing_the_store_ends_a_watcher_at_whatever_moment(
                 await trio.lowlevel.checkpoint()
             await postgres.aclose()
         assert all(conn.closed for conn in opened)
+
+
+async def test_a_connection_that_listens_just_when_the_store_is_closed_is_closed(
+    postgres: PostgresStore, opened: list[psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await postgres.append("bug-1", 0, raws(1), INFO)
+    await postgres.read("bug-1")
+    execute = _postgres_connections.Link.execute
+
+    def closed_behind_it(link: Any, text: str, values: Any = None) -> Any:
+        result = execute(link, text, values)
+        postgres._connections.close()
+        return result
+
+    monkeypatch.setattr(_postgres_connections.Link, "execute", closed_behind_it)
+    with pytest.raises(StoreError, match="closed meanwhile"):
+        await postgres.changed("bug-1")
+
+    assert all(conn.closed for conn in opened)
 
 
 async def test_who_takes_an_entry_before_the_store_is_closed_gets_no_more(
