@@ -7,18 +7,19 @@ reference, "Streaming Messages", and the types and the accumulator of its Python
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import orjson
 
-from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from .._errors import BrokenStreamError
 from ..record._blocks import Block, ToolCall, clean_text
 from ..record._messages import Reply, TextDelta, ThinkingDelta, Usage
 from ._anthropic_building import Building, Origin
+from ._decoding import Decoding
 from ._json import loads, loads_exactly, whole, words
-from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
+from ._openai_complaints import complaint_of_event, complaint_of_json
 from ._sse import Event
-from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, no_json
 
 PAUSED: Final = "pause_turn"
 """The stop reason of a reply that goes on once it is sent back."""
@@ -35,23 +36,19 @@ _QUIET: Final = {
 
 
 @final
-class MessagesDecoder:
+class MessagesDecoder(Decoding):
     """Decodes one answer. See ``_wire.Decoder``."""
 
+    _END: ClassVar[str] = "the stop reason"
+
     def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
-        self.finished = False
-        self.complete = False
-        self.failure: ProviderError | None = None
-        self._endpoint = endpoint
-        self._redacted = redacted
+        super().__init__(endpoint, redacted)
         self._blocks: list[Building] = []
         self._by_index: dict[int, Building] = {}
         self._model = ""
         self._stop_reason: str | None = None
-        self._usage: dict[str, Any] = {}
         self._sloppy = False  # Whether an event came that orjson refused: only those hold surrogates.
         self._halves: dict[type[Delta], str] = {}  # High surrogates whose low one may come with the next delta.
-        self._last = b""
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -86,11 +83,8 @@ class MessagesDecoder:
             self._stop(document, document.get("usage"))
             self._flush(deltas)
             self.finished = self.complete = True  # A whole message: that the JSON is whole says that the message is.
-        elif is_page(body):
-            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode()).message
-            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
-        elif complaint := complaint_of_json(document):
-            self._failed(complaint, document)
+        elif not self._fail_if_page(body) and (complaint := complaint_of_json(document)):
+            self._says_it_failed(complaint, document)
         return deltas
 
     def _take(self, event: dict[str, Any], name: str, deltas: list[Delta]) -> None:
@@ -111,7 +105,7 @@ class MessagesDecoder:
         elif not self.finished and (kind == "error" or "error" in event):
             complaint = complaint_of_event(event, "error" if kind == "error" else name)
             if complaint is not None:
-                self._failed(complaint, event)
+                self._says_it_failed(complaint, event)
 
     def _take_content(self, kind: str, event: dict[str, Any], deltas: list[Delta]) -> None:
         if kind == "content_block_start":
@@ -208,35 +202,16 @@ class MessagesDecoder:
         self._sloppy = True
         return event
 
-    def _failed(self, complaint: Complaint, told: object) -> None:
+    def _says_it_failed(self, complaint: Complaint, told: object) -> None:
         request_id = told.get("request_id") if isinstance(told, dict) else None
-        self.failure = error_for(
-            self._endpoint,
-            complaint,
-            status=None,
-            body=self._last.decode(errors="replace"),
-            request_id=request_id if isinstance(request_id, str) else None,
-            redacted=self._redacted,
-        )
-        self.complete = True
+        self._failed(complaint, request_id=request_id if isinstance(request_id, str) else None)
 
-    def _fail(self, kind: type[ProviderError], what: str) -> None:
-        if self.failure is None:
-            self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
-        self.complete = True
+    def _counted(self) -> Usage:
+        return usage_of(self._usage)
 
-    def usage(self) -> Usage | None:
-        """Return the tokens spent, as far as they were told."""
-        return usage_of(self._usage) if self._usage else None
-
-    def reply(self) -> Reply:
-        """Return the reply; see ``_wire.Decoder``."""
-        if self.failure is None and not self.finished:
-            self._fail(BrokenStreamError, "ended its answer before the stop reason: nothing of it is used")
-        if self.failure is not None:
-            raise self.failure
+    def _made(self) -> Reply:
         return Reply(
-            self._made(),
+            self._whole_blocks(),
             model=self._model,
             stop_reason=self._stop_reason,
             usage=usage_of(self._usage),
@@ -244,7 +219,7 @@ class MessagesDecoder:
             refusal=self._stop_reason == _REFUSED,
         )
 
-    def _made(self) -> list[Block]:
+    def _whole_blocks(self) -> list[Block]:
         origin = Origin(self._endpoint.provider, self._endpoint.model)
         cut_off = self._stop_reason in _CUT_OFF
         made: list[Block] = []

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, final
 
 import httpx
+import trio
 
 from .._errors import BrokenStreamError, ProviderError, UnreachableError
 from ._target import KEEP_ALIVE_SECONDS, Target
@@ -94,7 +95,10 @@ class _Handshake:
 
     async def close(self) -> None:
         if self._stream is not None:
-            await self._stream.aclose()  # Closes it even where the wait for that is cancelled.
+            # At once, without a goodbye; shielded, so that no Cancelled takes the place of what ended the handshake.
+            with trio.CancelScope(shield=True) as scope:
+                scope.cancel()
+                await self._stream.aclose()
 
 
 @asynccontextmanager

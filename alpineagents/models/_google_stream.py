@@ -8,19 +8,19 @@ models put ``STOP`` on every chunk, or on empty ones before all content.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import orjson
 
-from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from .._errors import BrokenStreamError
 from ..record._blocks import clean_text
 from ..record._messages import Reply, Usage
-from ._google_complaints import complaint_of_body, complaint_of_json
+from ._decoding import Decoding
+from ._google_complaints import complaint_of_json
 from ._google_reply import ReplyParts, says_something
 from ._json import loads, loads_exactly, whole, words
-from ._openai_complaints import is_page
 from ._sse import Event
-from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, no_json, one_line
 
 _REFUSED = frozenset(
     (
@@ -39,24 +39,20 @@ _NOT_BLOCKED = frozenset(("", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPEC
 
 
 @final
-class GoogleDecoder:
+class GoogleDecoder(Decoding):
     """Decodes one answer. See ``_wire.Decoder``."""
 
+    _END: ClassVar[str] = "the finish reason"
+
     def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
-        self.finished = False
-        self.complete = False
-        self.failure: ProviderError | None = None
-        self._endpoint = endpoint
-        self._redacted = redacted
+        super().__init__(endpoint, redacted)
         self._parts = ReplyParts(endpoint.provider, endpoint.model)
         self._model = ""
         self._stop_reason: str | None = None
         self._marked = False  # A finish reason came, and no content behind it.
         self._doubted = False  # Content came behind a finish reason: the next one needn't be the last either.
         self._refusal = False
-        self._usage: dict[str, Any] = {}
         self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
-        self._last = b""
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -80,14 +76,11 @@ class GoogleDecoder:
         except ValueError:
             document = None
         self._sloppy = True
-        if is_page(body):
-            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode())[0].message
-            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
-        elif _is_answer(document):
+        if _is_answer(document):
             self._take_all(document, body, deltas)
             self.finished = self._marked
-        elif found := complaint_of_json(document):
-            self._failed(*found)
+        elif not self._fail_if_page(body) and (found := complaint_of_json(document)):
+            self._failed(found[0], retry_after=found[1])
         return deltas
 
     def _take_all(self, chunk: object, data: bytes, deltas: list[Delta]) -> None:
@@ -101,7 +94,7 @@ class GoogleDecoder:
         if "error" in chunk:
             found = None if self.finished else complaint_of_json(chunk)
             if found is not None:
-                self._failed(*found)
+                self._failed(found[0], retry_after=found[1])
                 return
         if type(usage := chunk.get("usageMetadata")) is dict and usage:
             self._usage = usage  # The last one counts: each has the sums so far.
@@ -136,7 +129,7 @@ class GoogleDecoder:
         if reason in _GARBLED or (reason == _UNEXPECTED_CALL and not self._parts.has_calls):
             self._fail(BrokenStreamError, f"gave up its own answer ({why})")
         elif reason in _OUR_FAULT:
-            self._failed(Complaint(message=why, words=reason, status=400), None)
+            self._failed(Complaint(message=why, words=reason, status=400))
         else:
             self._stop_reason = reason
             self._refusal = self._refusal or reason in _REFUSED
@@ -166,31 +159,13 @@ class GoogleDecoder:
         self._sloppy = True
         return chunk
 
-    def _failed(self, complaint: Complaint, retry_after: float | None) -> None:
-        self.failure = error_for(
-            self._endpoint,
-            complaint,
-            status=None,
-            body=self._last.decode(errors="replace"),
-            retry_after=retry_after,
-            redacted=self._redacted,
-        )
-        self.complete = True
+    def _counted(self) -> Usage:
+        return usage_of(self._usage)
 
-    def _fail(self, kind: type[ProviderError], what: str) -> None:
-        self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
-        self.complete = True
+    def _is_whole(self) -> bool:
+        return self.finished or self._marked
 
-    def usage(self) -> Usage | None:
-        """Return the tokens spent, as far as they were told."""
-        return usage_of(self._usage) if self._usage else None
-
-    def reply(self) -> Reply:
-        """Return the reply; see ``_wire.Decoder``."""
-        if self.failure is None and not (self.finished or self._marked):
-            self._fail(BrokenStreamError, "ended its answer before the finish reason: nothing of it is used")
-        if self.failure is not None:
-            raise self.failure
+    def _made(self) -> Reply:
         return Reply(
             self._parts.blocks(),
             model=self._model,

@@ -8,19 +8,20 @@ put ``stop`` there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import orjson
 
-from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from .._errors import BrokenStreamError
 from ..record._blocks import Block, RawBlock, TextBlock, ThinkingBlock, ToolCall, clean_text
 from ..record._messages import Reply, TextDelta, ThinkingDelta, Usage
+from ._decoding import Decoding
 from ._json import loads, loads_exactly, whole, words
 from ._openai_calls import CallCollector
-from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
+from ._openai_complaints import complaint_of_event, complaint_of_json
 from ._openai_thinking import Thinking
 from ._sse import Event
-from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, no_json
 
 _CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens", "model_length"))  # the last: Mistral
 _REFUSED = frozenset(("content_filter", "refusal", "safety", "sensitive", "guardrail_intervened"))
@@ -32,15 +33,13 @@ _SAY = ("content", "refusal", "reasoning_content", "reasoning", "reasoning_detai
 
 
 @final
-class ChatDecoder:
+class ChatDecoder(Decoding):
     """Decodes one answer. See ``_wire.Decoder``."""
 
+    _END: ClassVar[str] = "the finish reason"
+
     def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
-        self.finished = False
-        self.complete = False
-        self.failure: ProviderError | None = None
-        self._endpoint = endpoint
-        self._redacted = redacted
+        super().__init__(endpoint, redacted)
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._thinking = Thinking()
@@ -50,10 +49,8 @@ class ChatDecoder:
         self._marked = False  # A finish reason came, and no content behind it.
         self._doubted = False  # Content came behind a finish reason: the next one needn't be the last either.
         self._cut_off = False
-        self._usage: dict[str, Any] = {}
         self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
         self._halves: dict[type[Delta], str] = {}  # High surrogates whose low one may come with the next delta.
-        self._last = b""
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -84,11 +81,8 @@ class ChatDecoder:
             self._sloppy = True
             self._take(document, "", deltas)
             self.finished = self._marked
-        elif is_page(body):
-            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode()).message
-            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
-        elif complaint := complaint_of_json(document):
-            self._failed(complaint, body)
+        elif not self._fail_if_page(body) and (complaint := complaint_of_json(document)):
+            self._failed(complaint)
         return deltas
 
     def _take(self, chunk: dict[str, Any], name: str, deltas: list[Delta]) -> None:
@@ -96,7 +90,7 @@ class ChatDecoder:
         if "error" in chunk or name == "error" or choices is None:
             complaint = None if self.finished else complaint_of_event(chunk, name)
             if complaint is not None:
-                self._failed(complaint, self._last)
+                self._failed(complaint)
                 return
         if type(choices) is list:
             for choice in choices:
@@ -187,7 +181,7 @@ class ChatDecoder:
             complaint = complaint_of_json({"error": error}) or Complaint(
                 message=f"finish_reason {reason!r}", words=reason
             )
-            self._failed(complaint, self._last)
+            self._failed(complaint)
         elif kind in _ABORTED:
             self._fail(BrokenStreamError, f"gave up its own answer (finish_reason {reason!r})")
         self._marked = True
@@ -212,26 +206,13 @@ class ChatDecoder:
         self._sloppy = True
         return chunk
 
-    def _failed(self, complaint: Complaint, body: bytes) -> None:
-        self.failure = error_for(
-            self._endpoint, complaint, status=None, body=body.decode(errors="replace"), redacted=self._redacted
-        )
-        self.complete = True
+    def _counted(self) -> Usage:
+        return usage_of(self._usage)
 
-    def _fail(self, kind: type[ProviderError], what: str) -> None:
-        self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
-        self.complete = True
+    def _is_whole(self) -> bool:
+        return self.finished or self._marked
 
-    def usage(self) -> Usage | None:
-        """Return the tokens spent, as far as they were told."""
-        return usage_of(self._usage) if self._usage else None
-
-    def reply(self) -> Reply:
-        """Return the reply; see ``_wire.Decoder``."""
-        if self.failure is None and not (self.finished or self._marked):
-            self._fail(BrokenStreamError, "ended its answer before the finish reason: nothing of it is used")
-        if self.failure is not None:
-            raise self.failure
+    def _made(self) -> Reply:
         kind = (self._stop_reason or "").lower()
         return Reply(
             self._blocks(),

@@ -8,19 +8,20 @@ nothing else: ``[DONE]`` is no such marker.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import attrs
 import orjson
 
-from .._errors import BrokenStreamError, ModelNotFoundError, ProviderError
+from .._errors import BrokenStreamError
 from ..record._messages import Reply, Usage
+from ._decoding import Decoding
 from ._json import loads, loads_exactly, whole, words
-from ._openai_complaints import complaint_of_body, complaint_of_event, complaint_of_json, is_page
+from ._openai_complaints import complaint_of_event, complaint_of_json
 from ._responses_items import CALL, MESSAGE, REASONING, REFUSAL, SUMMARY, TEXT, THOUGHT
 from ._responses_output import Output
 from ._sse import Event
-from ._wire import Complaint, Delta, Endpoint, Redact, broken, error_for, no_json, one_line
+from ._wire import Complaint, Delta, Endpoint, Redact, no_json
 
 _PIECES: Final = {
     "response.output_text.delta": (MESSAGE, TEXT),
@@ -53,21 +54,17 @@ _CALLERS_FAULT: Final = ("image", "policy")
 
 
 @final
-class ResponsesDecoder:
+class ResponsesDecoder(Decoding):
     """Decodes one answer. See ``_wire.Decoder``."""
 
+    _END: ClassVar[str] = "response.completed"
+
     def __init__(self, endpoint: Endpoint, redacted: Redact = str) -> None:
-        self.finished = False
-        self.complete = False
-        self.failure: ProviderError | None = None
-        self._endpoint = endpoint
-        self._redacted = redacted
+        super().__init__(endpoint, redacted)
         self._output = Output()
         self._model = ""
         self._status = ""
         self._reason: str | None = None
-        self._usage: dict[str, Any] = {}
-        self._last = b""
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -96,11 +93,8 @@ class ResponsesDecoder:
             document = None
         if isinstance(document, dict) and isinstance(document.get("output"), list):
             return self._end(document, words(document.get("status") or "completed"))
-        if is_page(body):
-            said = complaint_of_body(self._redacted(body.decode(errors="replace")).encode()).message
-            self._fail(ModelNotFoundError, f"sent {one_line(said)} - is the base URL right?")
-        elif complaint := complaint_of_json(document):
-            self._failed(complaint)
+        if not self._fail_if_page(body) and (complaint := complaint_of_json(document)):
+            self._says_it_failed(complaint)
         return []
 
     def _take(self, event: dict[str, Any], name: str) -> list[Delta]:
@@ -126,7 +120,7 @@ class ResponsesDecoder:
         elif not kind.startswith("response.") or kind == "response.error":
             complaint = complaint_of_event(event, name if name == "error" else kind)
             if complaint is not None:
-                self._failed(complaint)
+                self._says_it_failed(complaint)
         return []
 
     def _piece(self, event: dict[str, Any], kind: str, part: str) -> list[Delta]:
@@ -170,7 +164,7 @@ class ResponsesDecoder:
         self._usage = _dict(response.get("usage"))
         self._status = status
         if status == "failed":
-            self._failed(_complaint_of(response))
+            self._says_it_failed(_complaint_of(response))
         elif status in ("completed", "incomplete"):
             reason = _dict(response.get("incomplete_details")).get("reason")
             self._reason = reason if isinstance(reason, str) and status == "incomplete" else None
@@ -194,28 +188,15 @@ class ResponsesDecoder:
                 self._fail(BrokenStreamError, no_json(data, self._redacted))
             return None
 
-    def _failed(self, complaint: Complaint) -> None:
+    def _says_it_failed(self, complaint: Complaint) -> None:
         if complaint.status is None and any(word in complaint.words for word in _CALLERS_FAULT):
             complaint = attrs.evolve(complaint, status=400)
-        self.failure = error_for(
-            self._endpoint, complaint, status=None, body=self._last.decode(errors="replace"), redacted=self._redacted
-        )
-        self.complete = True
+        self._failed(complaint)
 
-    def _fail(self, kind: type[ProviderError], what: str) -> None:
-        self.failure = broken(kind, self._endpoint, what, self._last, self._redacted)
-        self.complete = True
+    def _counted(self) -> Usage:
+        return usage_of(self._usage)
 
-    def usage(self) -> Usage | None:
-        """Return the tokens spent, as far as they were told."""
-        return usage_of(self._usage) if self._usage else None
-
-    def reply(self) -> Reply:
-        """Return the reply; see ``_wire.Decoder``."""
-        if self.failure is None and not self.finished:
-            self._fail(BrokenStreamError, "ended its answer before response.completed: nothing of it is used")
-        if self.failure is not None:
-            raise self.failure
+    def _made(self) -> Reply:
         incomplete = self._status == "incomplete"
         filtered = self._reason == _FILTERED
         endpoint = self._endpoint
