@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytest.register_assert_rewrite("tests.models.corpus")
+
 
 def _sockets() -> int:
     """Open sockets of this process."""

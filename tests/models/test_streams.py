@@ -3,22 +3,17 @@
 The first line of each file says where its form comes from.
 """
 
-import copy
 import json
-from collections.abc import Sequence
-from itertools import cycle, pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ThinkingDelta, ToolCall
+from alpineagents import ProviderError, RawBlock, TextBlock, ThinkingBlock, ToolCall
 from alpineagents.models._openai_stream import ChatDecoder
-from alpineagents.models._sse import Event, SSEDecoder
+from alpineagents.models._sse import Event
 from alpineagents.models._wire import Endpoint
+from tests.models.corpus import StreamLaws, streams_beside
 
-STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
+STREAMS = streams_beside(__file__)
 ENDPOINT = Endpoint("here", "http://127.0.0.1/v1", "m")
 
 GREETING = "Hello, I'm here to help with any creative writing project."
@@ -144,16 +139,6 @@ EXPECTED: dict[str, object] = {
 }
 
 
-def decode(chunks: Sequence[bytes]) -> tuple[object, list[object]]:
-    """The reply, or the error as (class, text, body), and the deltas."""
-    sse, decoder = SSEDecoder(), ChatDecoder(ENDPOINT)
-    deltas = [delta for chunk in chunks for delta in decoder.feed(sse.feed(chunk))]
-    try:
-        return decoder.reply(), deltas
-    except ProviderError as error:
-        return (type(error).__name__, str(error), error.body, error.status), deltas
-
-
 def brief(block: object) -> object:
     match block:
         case TextBlock(text):
@@ -169,79 +154,25 @@ def brief(block: object) -> object:
     raise AssertionError(block)
 
 
-def summary(reply: Reply) -> tuple[object, ...]:
-    flags = " ".join(flag for flag in ("cut_off", "refusal") if getattr(reply, flag))
-    usage = reply.usage
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.thinking_tokens)
-    return ([brief(block) for block in reply.blocks], reply.stop_reason, flags, tokens)
+MESSAGE = {"role": "assistant", "content": "Hi", "tool_calls": [{"id": "c", "function": {"arguments": "{}"}}]}
+DOCUMENT = {
+    "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens": 1},
+    "error": None,
+    "model": "m",
+}
 
 
-def test_every_stream_says_where_its_form_comes_from_and_what_it_must_give():
-    assert sorted(STREAMS) == sorted(EXPECTED)
-    for name, stream in STREAMS.items():
-        first = stream.removeprefix(b"\xef\xbb\xbf").splitlines()[0]
-        assert first.startswith(b": "), name
-        assert len(first) > 20, name
+class TestStreams(StreamLaws):
+    streams, expected, endpoint, document = STREAMS, EXPECTED, ENDPOINT, DOCUMENT
+    decoder, brief = ChatDecoder, staticmethod(brief)
+    words = ("stop",)
+    ends_with_the_body = True
+    uncut = frozenset({"finish_reason_on_every_chunk"})
+    unspoiled = frozenset(name for name, stream in STREAMS.items() if len(stream) >= 3_000)
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_gives_what_it_must(name):
-    outcome, _ = decode([STREAMS[name]])
-
-    expected = EXPECTED[name]
-    assert isinstance(expected, tuple)
-    if isinstance(outcome, Reply):
-        assert summary(outcome) == (*expected, (0, 0, 0, 0))[:4]
-        assert outcome.usage.requests == 1
-    else:
-        kind, text, body, status = outcome
-        assert (kind, status) == (expected[0], 200)
-        assert expected[1] in text
-        assert str(ENDPOINT) in text
-        assert body
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_byte_by_byte_gives_the_same(name):
-    stream = STREAMS[name]
-
-    assert decode([bytes([byte]) for byte in stream]) == decode([stream])
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_any_split_of_any_stream_gives_the_same_reply_and_deltas(name, data):
-    stream = STREAMS[name]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
-    bounds = [0, *cuts, len(stream)]
-
-    split = decode([stream[start:end] for start, end in pairwise(bounds)])
-
-    assert split == decode([stream])
-
-
-@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if isinstance(expected[0], list)])
-def test_the_deltas_of_a_stream_are_its_text(name):
-    reply, deltas = decode([STREAMS[name]])
-
-    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.text
-    thinking = "".join(block.text for block in reply.blocks if isinstance(block, ThinkingBlock))
-    assert "".join(delta.text for delta in deltas if isinstance(delta, ThinkingDelta)) == thinking
-    assert all(delta.text for delta in deltas)
-
-
-@given(st.sampled_from(sorted(set(STREAMS) - {"finish_reason_on_every_chunk"})), st.data())
-def test_a_stream_that_is_cut_gives_the_whole_reply_or_an_error(name, data):
-    """Never a part of an answer (B4). What comes behind the finish reason, such as usage, may be lost."""
-    stream = STREAMS[name]
-    whole, _ = decode([stream])
-
-    outcome, _ = decode([stream[: data.draw(st.integers(0, len(stream)))]])
-
-    if isinstance(outcome, Reply):
-        assert isinstance(whole, Reply)
-        assert (outcome.blocks, outcome.stop_reason) == (whole.blocks, whole.stop_reason)
-    else:
-        assert outcome[0] == "BrokenStreamError" or outcome == whole
+decode = TestStreams().decode
 
 
 def test_whole_numbers_of_any_size_stay_what_they_are():
@@ -333,93 +264,3 @@ def test_reasoning_details_are_joined_and_kept_with_their_signature():
         "index": 1,
     }
     assert reply.blocks[0].raw == {"reasoning_details": [{**text, "signature": "SIG=="}, encrypted], "model": "m"}
-
-
-# What a server may put in any place of its JSON, whatever belongs there.
-DEEPEST = b"[" * 1_000 + b"]" * 1_000
-WRONG = [
-    "@deep",
-    "@huge",
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**70,
-    "",
-    "x",
-    "stop",
-    "error",
-    "null",
-    "{}",
-    [],
-    {},
-    [None],
-    ["x"],
-    [[]],
-    {"a": 1},
-]
-
-
-def spoiled(data, places):
-    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return data
-    for place, value in places:
-        holders = [(document, key) for key in keys_of(document)]
-        for holder, key in holders:
-            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
-        if holders:
-            holder, key = holders[place % len(holders)]
-            holder[key] = copy.deepcopy(WRONG[value])
-    return json.dumps(document).encode().replace(b'"@deep"', DEEPEST).replace(b'"@huge"', b"1e999")
-
-
-def keys_of(value):
-    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-
-
-PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
-SHORT = sorted(name for name, stream in STREAMS.items() if len(stream) < 3_000)
-
-
-@given(st.sampled_from(SHORT), st.lists(PLACES, min_size=1, max_size=9))
-def test_no_wrong_value_crashes_the_decoder(name, places):
-    """Anything in any place of any event: the outcome is a reply or an error of ours."""
-    events = SSEDecoder().feed(STREAMS[name])
-    decoder = ChatDecoder(ENDPOINT)
-
-    deltas = decoder.feed(
-        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
-    )
-
-    assert all(delta.text for delta in deltas)
-    reply_or_error(decoder)
-
-
-@given(PLACES)
-def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
-    message = {"role": "assistant", "content": "Hi", "tool_calls": [{"id": "c", "function": {"arguments": "{}"}}]}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens": 1}
-    document = {"choices": [choice], "usage": usage, "error": None, "model": "m"}
-    decoder = ChatDecoder(ENDPOINT)
-
-    decoder.feed_document(spoiled(json.dumps(document), places))
-
-    reply_or_error(decoder)
-
-
-def reply_or_error(decoder):
-    """Where it isn't finished, the end of the body may still have ended it."""
-    whole = decoder.finished and decoder.failure is None
-    try:
-        reply = decoder.reply()
-    except ProviderError as error:
-        failure: str | None = str(error)
-    else:
-        failure = None
-        assert isinstance(reply, Reply)
-    assert failure is None or ("here, model 'm'" in failure and not whole)

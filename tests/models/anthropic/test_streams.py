@@ -3,22 +3,17 @@
 The first line of each file says where its form comes from.
 """
 
-import copy
 import json
-from collections.abc import Sequence
-from itertools import cycle, pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ThinkingDelta, ToolCall
+from alpineagents import ProviderError, RawBlock, TextBlock, TextDelta, ThinkingBlock, ThinkingDelta, ToolCall
 from alpineagents.models._anthropic_stream import MessagesDecoder
 from alpineagents.models._sse import Event, SSEDecoder
 from alpineagents.models._wire import Endpoint
+from tests.models.corpus import StreamLaws, streams_beside
 
-STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
+STREAMS = streams_beside(__file__)
 ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "m")
 
 READ_A, READ_B = ("read", {"path": "a"}), ("read", {"path": "b"})
@@ -150,16 +145,6 @@ EXPECTED: dict[str, tuple[object, ...]] = {
 }
 
 
-def decode(chunks: Sequence[bytes]) -> tuple[object, list[object]]:
-    """The reply, or the error as (class, text, body), and the deltas."""
-    sse, decoder = SSEDecoder(), MessagesDecoder(ENDPOINT)
-    deltas = [delta for chunk in chunks for delta in decoder.feed(sse.feed(chunk))]
-    try:
-        return decoder.reply(), deltas
-    except ProviderError as error:
-        return (type(error).__name__, str(error), error.body, error.status), deltas
-
-
 def brief(block: object) -> object:
     match block:
         case TextBlock(text):
@@ -177,84 +162,31 @@ def brief(block: object) -> object:
     raise AssertionError(block)
 
 
-def summary(reply: Reply) -> tuple[object, ...]:
-    flags = " ".join(flag for flag in ("cut_off", "refusal") if getattr(reply, flag))
-    usage = reply.usage
-    tokens = (
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.thinking_tokens,
-    )
-    return ([brief(block) for block in reply.blocks], reply.stop_reason, flags, tokens)
+DOCUMENT = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-5-5",
+    "content": [
+        {"type": "thinking", "thinking": "So.", "signature": "Sig=="},
+        {"type": "text", "text": "Hi \ud83d"},
+        {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 25, "output_tokens": 15},
+}
 
 
-def test_every_stream_says_where_its_form_comes_from_and_what_it_must_give():
-    assert sorted(STREAMS) == sorted(EXPECTED)
-    for name, stream in STREAMS.items():
-        first = stream.removeprefix(b"\xef\xbb\xbf").splitlines()[0]
-        assert first.startswith(b": "), name
-        assert len(first) > 20, name
+class TestStreams(StreamLaws):
+    streams, expected, endpoint, document = STREAMS, EXPECTED, ENDPOINT, DOCUMENT
+    decoder, brief = MessagesDecoder, staticmethod(brief)
+    words = ("text",)
+    counted = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "thinking_tokens")
+    usual_tokens = SHORT_USAGE
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_gives_what_it_must(name):
-    outcome, _ = decode([STREAMS[name]])
-
-    expected = EXPECTED[name]
-    if isinstance(outcome, Reply):
-        assert summary(outcome) == (*expected, SHORT_USAGE)[:4]
-        assert outcome.usage.requests == 1
-    else:
-        kind, text, body, status = outcome
-        assert (kind, status) == (expected[0], 200)
-        assert expected[1] in text
-        assert str(ENDPOINT) in text
-        assert body
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_byte_by_byte_gives_the_same(name):
-    stream = STREAMS[name]
-
-    assert decode([bytes([byte]) for byte in stream]) == decode([stream])
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_any_split_of_any_stream_gives_the_same_reply_and_deltas(name, data):
-    stream = STREAMS[name]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
-    bounds = [0, *cuts, len(stream)]
-
-    split = decode([stream[start:end] for start, end in pairwise(bounds)])
-
-    assert split == decode([stream])
-
-
-@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if isinstance(expected[0], list)])
-def test_the_deltas_of_a_stream_are_its_text(name):
-    reply, deltas = decode([STREAMS[name]])
-
-    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.text
-    thinking = "".join(block.text for block in reply.blocks if isinstance(block, ThinkingBlock))
-    assert "".join(delta.text for delta in deltas if isinstance(delta, ThinkingDelta)) == thinking
-    assert all(delta.text for delta in deltas)
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_a_stream_that_is_cut_gives_the_whole_reply_or_an_error(name, data):
-    """Never a part of an answer (B4)."""
-    stream = STREAMS[name]
-    whole, _ = decode([stream])
-
-    outcome, _ = decode([stream[: data.draw(st.integers(0, len(stream)))]])
-
-    if isinstance(outcome, Reply):
-        assert isinstance(whole, Reply)
-        assert (outcome.blocks, outcome.stop_reason) == (whole.blocks, whole.stop_reason)
-    else:
-        assert outcome[0] == "BrokenStreamError" or outcome == whole
+decode = TestStreams().decode
+summary = TestStreams().summary
 
 
 def test_what_was_told_before_the_stream_broke_is_known():
@@ -339,21 +271,6 @@ def test_an_error_in_the_stream_has_the_id_of_its_request():
     assert decoder.complete
 
 
-DOCUMENT = {
-    "id": "msg_1",
-    "type": "message",
-    "role": "assistant",
-    "model": "claude-sonnet-5-5",
-    "content": [
-        {"type": "thinking", "thinking": "So.", "signature": "Sig=="},
-        {"type": "text", "text": "Hi \ud83d"},
-        {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}},
-    ],
-    "stop_reason": "tool_use",
-    "usage": {"input_tokens": 25, "output_tokens": 15},
-}
-
-
 def test_a_whole_message_is_a_reply_too():
     """Some gateways answer a request for a stream with a document."""
     decoder = MessagesDecoder(ENDPOINT)
@@ -397,82 +314,3 @@ def test_what_no_history_can_hold_is_left_out():
     reply, _ = decode([stream])
 
     assert [brief(block) for block in reply.blocks] == ["Hello!"]
-
-
-# What a server may put in any place of its JSON, whatever belongs there.
-DEEPEST = b"[" * 1_000 + b"]" * 1_000
-WRONG = [
-    "@deep",
-    "@huge",
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**70,
-    "",
-    "x",
-    "error",
-    "text",
-    "{}",
-    [],
-    {},
-    [None],
-    ["x"],
-    [[]],
-    {"a": 1},
-]
-
-
-def spoiled(data, places):
-    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
-    try:
-        document = json.loads(data, strict=False)
-    except ValueError:
-        return data
-    for place, value in places:
-        holders = [(document, key) for key in keys_of(document)]
-        for holder, key in holders:
-            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
-        if holders:
-            holder, key = holders[place % len(holders)]
-            holder[key] = copy.deepcopy(WRONG[value])
-    return json.dumps(document).encode().replace(b'"@deep"', DEEPEST).replace(b'"@huge"', b"1e999")
-
-
-def keys_of(value):
-    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-
-
-PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.lists(PLACES, min_size=1, max_size=9))
-def test_no_wrong_value_crashes_the_decoder(name, places):
-    """Anything in any place of any event: the outcome is a reply or an error of ours."""
-    events = SSEDecoder().feed(STREAMS[name])
-    decoder = MessagesDecoder(ENDPOINT)
-
-    deltas = decoder.feed(
-        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
-    )
-
-    assert all(delta.text for delta in deltas)
-    reply_or_error(decoder)
-
-
-@given(PLACES)
-def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
-    decoder = MessagesDecoder(ENDPOINT)
-
-    decoder.feed_document(spoiled(json.dumps(DOCUMENT), places))
-
-    reply_or_error(decoder)
-
-
-def reply_or_error(decoder):
-    if decoder.failure is None and decoder.finished:
-        assert isinstance(decoder.reply(), Reply)
-    else:
-        with pytest.raises(ProviderError, match="model 'm'"):
-            decoder.reply()

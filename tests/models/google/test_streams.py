@@ -3,22 +3,17 @@
 The first line of each file says where its form comes from.
 """
 
-import copy
 import json
-from collections.abc import Sequence
-from itertools import cycle, pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ToolCall
 from alpineagents.models._google_stream import GoogleDecoder
 from alpineagents.models._sse import Event, SSEDecoder
 from alpineagents.models._wire import Endpoint
+from tests.models.corpus import StreamLaws, outcome_of, streams_beside
 
-STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
+STREAMS = streams_beside(__file__)
 MODEL = "gemini-3-pro-preview"
 ENDPOINT = Endpoint("google", "http://127.0.0.1", MODEL)
 
@@ -182,20 +177,6 @@ EXPECTED: dict[str, object] = {
 }
 
 
-def decode(chunks: Sequence[bytes]) -> tuple[object, list[object]]:
-    """The reply, or the error as (class, text, body, status), and the deltas."""
-    sse, decoder = SSEDecoder(), GoogleDecoder(ENDPOINT)
-    deltas = [delta for chunk in chunks for delta in decoder.feed(sse.feed(chunk))]
-    return outcome_of(decoder), deltas
-
-
-def outcome_of(decoder: GoogleDecoder) -> object:
-    try:
-        return decoder.reply()
-    except ProviderError as error:
-        return (type(error).__name__, str(error), error.body, error.status)
-
-
 def brief(block: object) -> object:
     match block:
         case TextBlock(text):
@@ -216,64 +197,29 @@ def brief(block: object) -> object:
     raise AssertionError(block)
 
 
-def summary(reply: Reply) -> tuple[object, ...]:
-    flags = " ".join(flag for flag in ("cut_off", "refusal") if getattr(reply, flag))
-    usage = reply.usage
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.thinking_tokens)
-    return ([brief(block) for block in reply.blocks], reply.stop_reason, flags, tokens)
+PARTS = [{"text": "a", "thought": True}, {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "s"}]
+CANDIDATE = {"content": {"parts": PARTS, "role": "model"}, "finishReason": "STOP", "index": 0}
+ERROR = {"code": 429, "status": "X", "details": [{"retryDelay": "7s", "reason": "R"}]}
+DOCUMENT = [{"candidates": [CANDIDATE], "usageMetadata": {"promptTokenCount": 1}}, {"error": ERROR}]
 
 
-def test_every_stream_says_where_its_form_comes_from_and_what_it_must_give():
-    assert sorted(STREAMS) == sorted(EXPECTED)
-    for name, stream in STREAMS.items():
-        first = stream.removeprefix(b"\xef\xbb\xbf").splitlines()[0]
-        assert first.startswith(b": "), name
-        assert len(first) > 20, name
+class TestStreams(StreamLaws):
+    streams, expected, endpoint, document = STREAMS, EXPECTED, ENDPOINT, DOCUMENT
+    decoder, brief = GoogleDecoder, staticmethod(brief)
+    words = ("STOP",)
+    ends_with_the_body = True
+    uncut = frozenset({"finish_reason_on_every_chunk"})
 
+    def test_the_deltas_of_a_stream_are_its_text(self, answered):
+        """And in its order."""
+        reply, deltas = self.decode([self.streams[answered]])
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_gives_what_it_must(name):
-    outcome, _ = decode([STREAMS[name]])
-
-    expected = EXPECTED[name]
-    assert isinstance(expected, tuple)
-    if isinstance(outcome, Reply):
-        assert summary(outcome) == (*expected, (0, 0, 0, 0))[:4]
-        assert outcome.usage.requests == 1
-    else:
-        kind, text, body, status = outcome
-        assert (kind, status) == (expected[0], 200)
-        assert expected[1] in text
-        assert str(ENDPOINT) in text
-        assert body
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_byte_by_byte_gives_the_same(name):
-    stream = STREAMS[name]
-
-    assert decode([bytes([byte]) for byte in stream]) == decode([stream])
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_any_split_of_any_stream_gives_the_same_reply_and_deltas(name, data):
-    stream = STREAMS[name]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
-    bounds = [0, *cuts, len(stream)]
-
-    split = decode([stream[start:end] for start, end in pairwise(bounds)])
-
-    assert split == decode([stream])
-
-
-@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if isinstance(expected[0], list)])
-def test_the_deltas_of_a_stream_are_its_text_in_its_order(name):
-    reply, deltas = decode([STREAMS[name]])
-
-    assert all(delta.text for delta in deltas)
-    assert said((type(delta) is TextDelta, delta.text) for delta in deltas) == said(
-        (type(block) is TextBlock, block.text) for block in reply.blocks if isinstance(block, TextBlock | ThinkingBlock)
-    )
+        assert all(delta.text for delta in deltas)
+        assert said((type(delta) is TextDelta, delta.text) for delta in deltas) == said(
+            (type(block) is TextBlock, block.text)
+            for block in reply.blocks
+            if isinstance(block, TextBlock | ThinkingBlock)
+        )
 
 
 def said(pieces):
@@ -286,19 +232,7 @@ def said(pieces):
     return [piece for piece in found if piece[1]]
 
 
-@given(st.sampled_from(sorted(set(STREAMS) - {"finish_reason_on_every_chunk"})), st.data())
-def test_a_stream_that_is_cut_gives_the_whole_reply_or_an_error(name, data):
-    """Never a part of an answer (B4). What comes behind the finish reason, such as usage, may be lost."""
-    stream = STREAMS[name]
-    whole, _ = decode([stream])
-
-    outcome, _ = decode([stream[: data.draw(st.integers(0, len(stream)))]])
-
-    if isinstance(outcome, Reply):
-        assert isinstance(whole, Reply)
-        assert (outcome.blocks, outcome.stop_reason) == (whole.blocks, whole.stop_reason)
-    else:
-        assert outcome[0] == "BrokenStreamError" or outcome == whole
+decode = TestStreams().decode
 
 
 def chunks_of(stream):
@@ -462,92 +396,3 @@ def test_no_depth_crashes_the_decoder(depth):
         assert all(call.args is None for call in outcome.tool_calls) or depth == TOO_DEEP
     else:
         assert outcome[0] == "BrokenStreamError"
-
-
-# What a server may put in any place of its JSON, whatever belongs there.
-DEEPEST = b"[" * 1_000 + b"]" * 1_000
-WRONG = [
-    "@deep",
-    "@huge",
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**70,
-    "",
-    "x",
-    "STOP",
-    "error",
-    "null",
-    "{}",
-    [],
-    {},
-    [None],
-    ["x"],
-    [[]],
-    {"a": 1},
-]
-
-
-def spoiled(data, places):
-    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return data
-    for place, value in places:
-        holders = [(document, key) for key in keys_of(document)]
-        for holder, key in holders:
-            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
-        if holders:
-            holder, key = holders[place % len(holders)]
-            holder[key] = copy.deepcopy(WRONG[value])
-    return json.dumps(document).encode().replace(b'"@deep"', DEEPEST).replace(b'"@huge"', b"1e999")
-
-
-def keys_of(value):
-    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-
-
-PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.lists(PLACES, min_size=1, max_size=9))
-def test_no_wrong_value_crashes_the_decoder(name, places):
-    """Anything in any place of any event: the outcome is a reply or an error of ours."""
-    events = SSEDecoder().feed(STREAMS[name])
-    decoder = GoogleDecoder(ENDPOINT)
-
-    deltas = decoder.feed(
-        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
-    )
-
-    assert all(delta.text for delta in deltas)
-    reply_or_error(decoder)
-
-
-@given(PLACES)
-def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
-    parts = [{"text": "a", "thought": True}, {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "s"}]
-    candidate = {"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}
-    error = {"code": 429, "status": "X", "details": [{"retryDelay": "7s", "reason": "R"}]}
-    document = [{"candidates": [candidate], "usageMetadata": {"promptTokenCount": 1}}, {"error": error}]
-    decoder = GoogleDecoder(ENDPOINT)
-
-    decoder.feed_document(spoiled(json.dumps(document), places))
-
-    reply_or_error(decoder)
-
-
-def reply_or_error(decoder):
-    """Where it isn't finished, the end of the body may still have ended it."""
-    whole = decoder.finished and decoder.failure is None
-    try:
-        reply = decoder.reply()
-    except ProviderError as error:
-        failure: str | None = str(error)
-    else:
-        failure = None
-        assert isinstance(reply, Reply)
-    assert failure is None or ("google, model" in failure and not whole)

@@ -3,22 +3,17 @@
 The first line of each file says where its form comes from.
 """
 
-import copy
 import json
-from collections.abc import Sequence
-from itertools import cycle, pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from alpineagents import ProviderError, RawBlock, Reply, TextBlock, TextDelta, ThinkingBlock, ThinkingDelta, ToolCall
+from alpineagents import ProviderError, RawBlock, TextBlock, TextDelta, ThinkingBlock, ToolCall
 from alpineagents.models._responses_stream import ResponsesDecoder
 from alpineagents.models._sse import Event, SSEDecoder
 from alpineagents.models._wire import Endpoint
+from tests.models.corpus import StreamLaws, streams_beside
 
-STREAMS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("streams").glob("*.sse"))}
+STREAMS = streams_beside(__file__)
 ENDPOINT = Endpoint("here", "http://127.0.0.1/v1", "m")
 
 READ_A, READ_B = ("read", {"path": "a"}), ("read", {"path": "b"})
@@ -173,16 +168,6 @@ EXPECTED: dict[str, object] = {
 }
 
 
-def decode(chunks: Sequence[bytes]) -> tuple[object, list[object]]:
-    """The reply, or the error as (class, text, body), and the deltas."""
-    sse, decoder = SSEDecoder(), ResponsesDecoder(ENDPOINT)
-    deltas = [delta for chunk in chunks for delta in decoder.feed(sse.feed(chunk))]
-    try:
-        return decoder.reply(), deltas
-    except ProviderError as error:
-        return (type(error).__name__, str(error), error.body, error.status, decoder.usage()), deltas
-
-
 def brief(block: object) -> object:
     match block:
         case TextBlock(text):
@@ -200,75 +185,25 @@ def brief(block: object) -> object:
     raise AssertionError(block)
 
 
-def summary(reply: Reply) -> tuple[object, ...]:
-    flags = " ".join(flag for flag in ("cut_off", "refusal") if getattr(reply, flag))
-    usage = reply.usage
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.thinking_tokens)
-    return ([brief(block) for block in reply.blocks], reply.stop_reason, flags, tokens)
+def document(**fields):
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
+    call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
+    usage = {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 1}, "output_tokens": 1}
+    return {"object": "response", "status": "completed", "output": [message, call], "usage": usage, **fields}
 
 
-def test_every_stream_says_where_its_form_comes_from_and_what_it_must_give():
-    assert sorted(STREAMS) == sorted(EXPECTED)
-    for name, stream in STREAMS.items():
-        first = stream.removeprefix(b"\xef\xbb\xbf").splitlines()[0]
-        assert first.startswith(b": "), name
-        assert len(first) > 20, name
+THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}], "encrypted_content": "gAAA"}
+WHOLE = document(error=None, model="m")
+DOCUMENT = {**WHOLE, "output": [THOUGHT, *WHOLE["output"]]}
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_gives_what_it_must(name):
-    outcome, _ = decode([STREAMS[name]])
-
-    expected = EXPECTED[name]
-    assert isinstance(expected, tuple)
-    if isinstance(outcome, Reply):
-        assert summary(outcome) == (*expected, (0, 0, 0, 0))[:4]
-        assert outcome.usage.requests == 1
-    else:
-        kind, text, body, status, _ = outcome
-        assert (kind, status) == (expected[0], 200)
-        assert expected[1] in text
-        assert str(ENDPOINT) in text
-        assert body
+class TestStreams(StreamLaws):
+    streams, expected, endpoint, document = STREAMS, EXPECTED, ENDPOINT, DOCUMENT
+    decoder, brief = ResponsesDecoder, staticmethod(brief)
+    words = ("message", "failed")
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_byte_by_byte_gives_the_same(name):
-    stream = STREAMS[name]
-
-    assert decode([bytes([byte]) for byte in stream]) == decode([stream])
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_any_split_of_any_stream_gives_the_same_reply_and_deltas(name, data):
-    stream = STREAMS[name]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
-    bounds = [0, *cuts, len(stream)]
-
-    split = decode([stream[start:end] for start, end in pairwise(bounds)])
-
-    assert split == decode([stream])
-
-
-@pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if isinstance(expected[0], list)])
-def test_the_deltas_of_a_stream_are_its_text(name):
-    reply, deltas = decode([STREAMS[name]])
-
-    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.text
-    thinking = "".join(block.text for block in reply.blocks if isinstance(block, ThinkingBlock))
-    assert "".join(delta.text for delta in deltas if isinstance(delta, ThinkingDelta)) == thinking
-    assert all(delta.text for delta in deltas)
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_a_stream_that_is_cut_gives_the_whole_reply_or_an_error(name, data):
-    """Never a part of an answer (B4)."""
-    stream = STREAMS[name]
-    whole, _ = decode([stream])
-
-    outcome, _ = decode([stream[: data.draw(st.integers(0, len(stream)))]])
-
-    assert outcome == whole or outcome[0] == "BrokenStreamError"
+decode = TestStreams().decode
 
 
 def without_whole_items(stream, name):
@@ -411,13 +346,6 @@ def test_an_item_nested_too_deep_to_be_kept_is_left_out():
     assert decoder.reply().blocks == ()
 
 
-def document(**fields):
-    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
-    call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
-    usage = {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 1}, "output_tokens": 1}
-    return {"object": "response", "status": "completed", "output": [message, call], "usage": usage, **fields}
-
-
 def of_document(body):
     decoder = ResponsesDecoder(ENDPOINT)
     deltas = decoder.feed_document(body if isinstance(body, bytes) else json.dumps(body).encode())
@@ -477,83 +405,3 @@ def test_other_documents_are_errors(body, kind, text):
         decoder.reply()
     assert type(caught.value).__name__ == kind
     assert deltas == []
-
-
-# What a server may put in any place of its JSON, whatever belongs there.
-DEEPEST = b"[" * 1_000 + b"]" * 1_000
-WRONG = [
-    "@deep",
-    "@huge",
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**70,
-    "",
-    "x",
-    "message",
-    "failed",
-    "null",
-    "{}",
-    [],
-    {},
-    [None],
-    ["x"],
-    [[]],
-    {"a": 1},
-]
-
-
-def spoiled(data, places):
-    """The JSON of an event or a document with other values in some places; each place is a choice among all."""
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return data
-    for place, value in places:
-        holders = [(document, key) for key in keys_of(document)]
-        for holder, key in holders:
-            holders += [(holder[key], inner) for inner in keys_of(holder[key])]
-        if holders:
-            holder, key = holders[place % len(holders)]
-            holder[key] = copy.deepcopy(WRONG[value])
-    return json.dumps(document).encode().replace(b'"@deep"', DEEPEST).replace(b'"@huge"', b"1e999")
-
-
-def keys_of(value):
-    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-
-
-PLACES = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, len(WRONG) - 1)), max_size=3)
-
-
-@given(st.sampled_from(sorted(STREAMS)), st.lists(PLACES, min_size=1, max_size=9))
-def test_no_wrong_value_crashes_the_decoder(name, places):
-    """Anything in any place of any event: the outcome is a reply or an error of ours."""
-    events = SSEDecoder().feed(STREAMS[name])
-    decoder = ResponsesDecoder(ENDPOINT)
-
-    deltas = decoder.feed(
-        [Event(event.name, spoiled(event.data, where)) for event, where in zip(events, cycle(places), strict=False)]
-    )
-
-    assert all(delta.text for delta in deltas)
-    reply_or_error(decoder)
-
-
-@given(PLACES)
-def test_no_wrong_value_in_a_document_crashes_the_decoder(places):
-    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}], "encrypted_content": "gAAA"}
-    whole = document(error=None, model="m")
-    decoder, _ = of_document(spoiled(json.dumps({**whole, "output": [thought, *whole["output"]]}), places))
-
-    reply_or_error(decoder)
-
-
-def reply_or_error(decoder):
-    if decoder.failure is None and decoder.finished:
-        assert isinstance(decoder.reply(), Reply)
-    else:
-        with pytest.raises(ProviderError, match="here, model 'm'"):
-            decoder.reply()
