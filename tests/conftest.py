@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.leaks"]
 
 # The machine is shared: how long an example takes says nothing, and CI draws the same examples each time.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
