@@ -23,7 +23,6 @@ from ._tool_contract import RecordLate as RecordLate
 from ._tool_contract import Tool as Tool
 from ._tool_contract import ToolContext as ToolContext
 from .record._blocks import ResultBlock, ToolCall
-from .record._codec import decode_history, decode_info, encode_entry, encode_info
 from .record._entries import ModelEvent, StateInfo, ToolOutcome
 from .record._messages import Price, Reply, Request, TextDelta, ThinkingDelta
 from .record._snapshot import Snapshot
@@ -109,6 +108,9 @@ class Store(ABC):
 
     The rest, ``save``, ``load``, ``list`` and so on, is written once, here, on top of those.
     """
+
+    # What makes JSON of entries is imported where it is used: cattrs is a fifth of all that is imported, and a program
+    # that saves nothing doesn't need it.
 
     lease_seconds: float | None = None
     """After how long a lease runs out that isn't renewed; ``None``: when its holder ends, however that happens."""
@@ -277,6 +279,8 @@ class Store(ABC):
         if not await self.has(state.id):
             return 0
         raws = list(await self.read(state.id))
+        from .record._codec import encode_entry
+
         if raws != [encode_entry(entry) for entry in state.history[: len(raws)]]:
             raise ValueError(
                 f"{self!r} has a State {state.id} already; go on with that one: await store.load({state.id!r})"
@@ -289,6 +293,8 @@ class Store(ABC):
         async with state.saving().writing():
             snap = state.snapshot_now()
             start = state.saved if state.store is self else 0
+            from .record._codec import encode_entry, encode_info
+
             entries = [encode_entry(entry) for entry in snap.history[start:]]
             if entries:
                 await self.append(state.id, start, entries, encode_info(info_of(state.id, snap)))
@@ -305,6 +311,8 @@ class Store(ABC):
             StateNotFoundError: there is no such State.
             CorruptStoreError: what is saved can't be read.
         """
+        from .record._codec import decode_history
+
         raws = await self.read(state_id)
         try:
             state = State(id=state_id, history=decode_history(raws))
@@ -336,6 +344,8 @@ class Store(ABC):
             limit: At most this many.
             before: Only those listed behind the State of this id.
         """
+        from .record._codec import decode_info
+
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be 0 or more (got {limit})")
         asked = limit if parent_id is ... else None

@@ -29,7 +29,8 @@ from ..record import (
 )
 from ..record._codec import encode_entry, unknown_parts
 from ..record._json import loads
-from ..state import State, describe
+from ..state import State
+from ..state._show import describe
 
 TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 

@@ -16,7 +16,8 @@ from .._contracts import Store, info_of
 from .._errors import AlpineAgentsError, StoreError
 from ..record import StateInfo
 from ..record._codec import decode_history, decode_info, encode_info
-from ..state import State, one_line, stop_reason
+from ..state import State
+from ..state._show import one_line, stop_reason
 from ..stores import open_store
 from ._export import html, markdown
 

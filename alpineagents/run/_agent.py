@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_TOOL_NAME: Final = r"[a-zA-Z0-9_-]{1,64}"
 
 
 def _as_model(model: object) -> Model:
@@ -157,7 +157,7 @@ class Agent(Value, OfCall):
             raise ValueError(f"max_parallel_tools must be 1 or more (got {self.max_parallel_tools})")
         by_name: dict[str, Tool] = {}
         for one in self.tools:
-            if not _TOOL_NAME.fullmatch(one.name):
+            if not re.fullmatch(_TOOL_NAME, one.name):
                 raise ValueError(
                     f"tool name {one.name!r:.100} is none that providers take: use 1 to 64 letters, digits, _ and -,"
                     " such as 'read_file'"

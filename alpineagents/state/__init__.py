@@ -13,7 +13,6 @@ from ._context import call_nursery, current_calls, parent_call, surrounded
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt
 from ._recorder import Make, Recorder
-from ._show import describe, one_line, stop_reason
 from ._snapshot import StateSnapshot
 from ._state import State
 from ._waiters import runs_event_loop
@@ -34,12 +33,9 @@ __all__ = [
     "close_stopped",
     "closing",
     "current_calls",
-    "describe",
     "error_text",
-    "one_line",
     "parent_call",
     "runs_event_loop",
-    "stop_reason",
     "surrounded",
     "take_request_back",
 ]

@@ -6,24 +6,21 @@ import os
 import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-if TYPE_CHECKING:
-    from typing import Protocol  # half a millisecond to make one
+class Source(Protocol):
+    """Another source of times and ids, for tests whose histories are the same each time."""
 
-    class Source(Protocol):
-        """Another source of times and ids, for tests whose histories are the same each time."""
+    def now(self) -> datetime:
+        """Return the time, UTC."""
+        ...
 
-        def now(self) -> datetime:
-            """Return the time, UTC."""
-            ...
-
-        def new_id(self) -> str:
-            """Return an id that it hasn't returned before."""
-            ...
+    def new_id(self) -> str:
+        """Return an id that it hasn't returned before."""
+        ...
 
 
 source: Final[ContextVar[Source | None]] = ContextVar("alpineagents.clock", default=None)

@@ -41,11 +41,10 @@ from ._clock import new_id
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt
 from ._recorder import Recorder
-from ._show import show, show_html, standing
 from ._snapshot import StateSnapshot
 from ._watch import Watch
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_ID = r"[A-Za-z0-9_-]{1,128}"
 
 
 @final
@@ -316,12 +315,18 @@ class State(Recorder):
         )
 
     def __str__(self) -> str:
+        from ._show import show  # loaded by who looks at a State; most programs don't
+
         return show(self._snap)
 
     def __repr__(self) -> str:
+        from ._show import standing
+
         return f"<State {self._id}: {self._snap.length} entries, turn {self._snap.turn}, {standing(self._snap)}>"
 
     def _repr_html_(self) -> str:
+        from ._show import show_html
+
         return show_html(self._id, self._snap)
 
 
@@ -335,7 +340,7 @@ def _check_count(name: str, count: object) -> None:
 def _checked_id(state_id: object) -> str:
     if not isinstance(state_id, str):
         raise TypeError(f"id must be str, not {type(state_id).__name__}")
-    if not _ID.fullmatch(state_id):
+    if not re.fullmatch(_ID, state_id):
         raise ValueError(f"id {state_id!r:.150}: use 1 to 128 letters, digits, _ and -, such as 'bug-1'")
     return str.__str__(state_id)
 
