@@ -13,13 +13,10 @@ from alpineagents import (
     AllowByDefault,
     Denied,
     FileStore,
-    IllegalEntryError,
     MemoryStore,
     Message,
     State,
-    StopEntry,
     StoppedByFinish,
-    StoppedByLimit,
     StoppedByPermission,
     default_loop,
     loop,
@@ -118,44 +115,6 @@ async def test_a_store_gets_all_of_it_in_one_write() -> None:
 
     (batch,) = [batch for batch in batches if "stop" in batch or "tool_result" in batch]
     assert batch[-3:] == ["stop", "tool_result", "tool_result"]
-
-
-def test_several_entries_at_once_are_recorded_all_or_none() -> None:
-    state = State(messages=[Message.user("go")])
-    seen: list[int] = []
-
-    def entry(snap: Any, at: Any) -> StopEntry:
-        seen.append(len(state.history))
-        return StopEntry(snap.length, snap.turn, at, StoppedByLimit(1))
-
-    def refused(snap: Any, at: Any) -> StopEntry:
-        return StopEntry(snap.length + 7, snap.turn, at, None)
-
-    with pytest.raises(IllegalEntryError):
-        state.commit_all([entry, refused])
-    assert len(state.history) == 1
-    entries = state.commit_all([entry, lambda snap, at: None, entry])
-
-    assert seen == [1, 1, 1]
-    assert list(state.history)[1:] == entries
-    assert [e.seq for e in entries] == [1, 2]
-    assert_whole(state)
-
-
-def test_a_commit_of_a_signal_handler_in_between_is_kept() -> None:
-    state = State(messages=[Message.user("go")])
-    interrupted: list[bool] = []
-
-    def entry(snap: Any, at: Any) -> StopEntry:
-        if not interrupted:
-            interrupted.append(True)
-            state.add_message(Message.notice("from a handler"))
-        return StopEntry(snap.length, snap.turn, at, StoppedByLimit(1))
-
-    state.commit_all([entry, entry])
-
-    assert kinds(state) == ["context_change", "notice", "stop", "stop"]
-    assert_whole(state)
 
 
 @pytest.mark.parametrize("kept", range(1, 5))
