@@ -99,10 +99,11 @@ async def _work(setup: Setup, state: State) -> Json:
 def _begin(info: AgentInfo, state: State) -> Entry | None:
     """Record that the run starts, and which tool call it is part of."""
     call = parent_call(state)
-    parent, call_id = (None, None) if call is None else (call.state, call.call_id)
-    parent_id = None if parent is None else parent.id
+    parent_id, call_id = (None, None) if call is None else (call.state.id, call.call_id)
     start = state.commit(lambda snap, at: RunStartEntry(snap.length, snap.turn, at, info, parent_id, call_id))
-    state.run_begins(parent, call_id)
+    state.run_begins()
+    if call is not None and call.call_id is not None:
+        call.state.child_begins(call.call_id, state)
     return start
 
 

@@ -45,18 +45,15 @@ class Shelf(Saver, Home, Protocol):
         ...
 
 
-class Keeper(Saver, Protocol):
-    """Saves a State while it runs."""
-
-    def notice(self) -> None:
-        """Something was recorded. Called in any thread or signal handler, right after the commit."""
-
-
 class Listener(Protocol):
     """Follows what a State records."""
 
     def notice(self) -> None:
         """Something was recorded. Called in any thread or signal handler, right after the commit."""
+
+
+class Keeper(Saver, Listener, Protocol):
+    """Saves a State while it runs."""
 
 
 class Recorder(Values):
@@ -120,10 +117,7 @@ class Recorder(Values):
         with self._lock:
             while True:
                 snap = self._snap
-                at = utc_now()
-                if snap.updated_at is not None and at < snap.updated_at:
-                    at = snap.updated_at
-                entry = make(snap, at)
+                entry = make(snap, _time_behind(snap))
                 if entry is None:
                     return None
                 new = fold(snap, entry, restored=restored)
@@ -145,9 +139,7 @@ class Recorder(Values):
         with self._lock:
             while True:
                 snap = new = self._snap
-                at = utc_now()
-                if snap.updated_at is not None and at < snap.updated_at:
-                    at = snap.updated_at
+                at = _time_behind(snap)
                 entries: list[Entry] = []
                 for make in makes:
                     if (entry := make(new, at)) is not None:
@@ -243,16 +235,18 @@ class Recorder(Values):
 
     # Subagents
 
-    def run_begins(self, parent: Recorder | None, call_id: str | None) -> None:
-        """Note that a run has started, and which tool call of *parent* did it, where one did."""
+    def run_begins(self) -> None:
+        """Note that a run has started: what is used from now on isn't for the call that started the one before."""
         if self._span is not None:
             self._span.end(self.usage)
             self._span = None
-        if parent is not None and call_id is not None:
-            with parent._lock:
-                if parent._children is None:
-                    parent._children = Children()
-                self._span = parent._children.add(call_id, self)
+
+    def child_begins(self, call_id: str, child: Recorder) -> None:
+        """Note that a tool call has started a run of *child*."""
+        with self._lock:
+            if self._children is None:
+                self._children = Children()
+            child._span = self._children.add(call_id, child)
 
     def children_of(self, call_id: str) -> tuple[tuple[str, ...], Usage]:
         """Return ids of the children that a call has started, and what they have used for it."""
@@ -327,6 +321,12 @@ class Recorder(Values):
             with self._lock:
                 self._keepers = tuple([other for other in self._keepers if other is not keeper])
             self.wake_waiters()
+
+
+def _time_behind(snap: Snapshot) -> datetime:
+    """Return the time; that of the last entry where the clock was set back."""
+    at = utc_now()
+    return at if snap.updated_at is None or at > snap.updated_at else snap.updated_at
 
 
 @final

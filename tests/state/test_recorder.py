@@ -302,6 +302,7 @@ def test_a_listener_hears_each_entry_from_now_on_until_it_leaves_whoever_else_li
 
 async def test_a_run_says_what_it_works_with_while_it_is_on_and_wakes_who_waits_when_it_ends():
     state, woken = State(id="s1"), trio.Event()
+    assert (state.running, state.run_setup) == (False, None)
 
     async def wait():
         with state.waiter() as waiter:
