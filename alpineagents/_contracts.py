@@ -97,7 +97,7 @@ class Reporter:
         """A tool that has a ``Progress`` tells how far it is: *done* of *total* (``None`` = unknown), and with what."""
 
     def on_tool_end(self, state: State, call: ToolCall, result: tuple[ResultBlock, ...], outcome: ToolOutcome) -> None:
-        """A call got its result."""
+        """A call got its result, whichever way: one that was refused, or cut short, may not have started."""
 
     def on_run_end(self, state: State, error: BaseException | None) -> None:
         """A run ended; *error* is what comes out of it."""

@@ -115,6 +115,9 @@ class NoHumanError(AlpineAgentsError, ValueError):
 class OutputError(AlpineAgentsError):
     """The model gave no answer of the wanted type, after all retries."""
 
+    usage: object = None
+    """Usage of all its answers, which the State has counted, too."""
+
 
 class ToolError(AlpineAgentsError):
     """Raise it in a tool to tell the model what failed: ``raise ToolError("no such file: a.txt")``."""

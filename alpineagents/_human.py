@@ -62,3 +62,9 @@ class Human(ABC):
         Raises:
             WaitingForAnswerError: the answer comes later, and the run shall not wait for it.
         """
+
+    def give_back(self, question: Question, answer: object) -> None:  # noqa: B027  # most have nothing to do
+        """Take back an answer that allowed a call which did not run after all: a later refusal stopped the turn.
+
+        Here nothing is done, and the person is asked about the same call again. Not a checkpoint.
+        """

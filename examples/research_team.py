@@ -100,7 +100,7 @@ def scripted_reader() -> FakeModel:
         name = request.messages[0].text.split()[1]
         if request.messages[-1].role != "tool":
             return tool_call("read_file", name=name)
-        sentence = re.search(r"[^.:]{20,}\.", prose(found(request)[0]))
+        sentence = re.search(r".{20,}?[.!?](?=\s|$)", prose(found(request)[0]))
         return f"{name}: {sentence[0].strip() if sentence else 'no sentence'}"
 
     return FakeModel(answer, name="fake/reader")
@@ -124,6 +124,7 @@ class Planned(Model):
         self.model = model
         self.name = model.name
         self.context_window = model.context_window
+        self.max_tokens = model.max_tokens
         self.price = model.price
         self._plan = plan
 
@@ -204,12 +205,13 @@ async def research(lead: Agent, names: list[str]) -> State:
     """Run the team and tell what happens; return the State of the lead."""
     print(f"\nyou: What is in {', '.join(names)}?\n")
     began, running, most = trio.current_time(), 0, 0
-    readers: dict[str, str] = {}  # ids of their States, and what they are called here
+    readers: set[State] = set()
     async with lead.stream(f"What is in these files: {', '.join(names)}?") as run:
         async for event in run:
             if event.state is run.state:
                 continue
-            name = readers.setdefault(event.state.id, f"reader {len(readers) + 1}")
+            readers.add(event.state)
+            name = f"reader {number_of(event.state, run.state)}"
             match event:
                 case EntryAdded(entry=entry) if entry.kind == "run_start":
                     running += 1
@@ -224,8 +226,15 @@ async def research(lead: Agent, names: list[str]) -> State:
                 case _:
                     pass
         seconds = trio.current_time() - began
-        print(f"\nanswer: {run.answer}\n\n{len(readers)} subagents, {most} at once, in {seconds:.1f} s")
+        team = "1 subagent" if len(readers) == 1 else f"{len(readers)} subagents, {most} at once"
+        print(f"\nanswer: {run.answer}\n\n{team}, in {seconds:.1f} s")
         return run.state
+
+
+def number_of(reader: State, lead: State) -> int:
+    """Return which of the lead's calls a reader was started by, the first being 1."""
+    calls = [call.id for message in lead.messages for call in message.tool_calls]
+    return calls.index(reader.parent_call_id or "") + 1
 
 
 def shortened(text: str, length: int = 80) -> str:
@@ -239,7 +248,7 @@ async def show_saved(lead: Agent, state: State, folder: Path) -> None:
     children = await lead.store.list(parent_id=state.id)
     usage = state.usage
     print(f"tokens: {usage.input_tokens} read, {usage.output_tokens} written, in {usage.requests} requests")
-    print(f"saved in {folder}: {state.id}, and below it {len(children)} conversations of subagents")
+    print(f"saved in {folder}: {state.id}, and below it a State for each subagent ({len(children)})")
 
 
 async def main(args: argparse.Namespace) -> None:

@@ -11,17 +11,21 @@ from io import TextIOWrapper
 import trio
 
 from .._errors import AlpineAgentsError
-from . import _store
+from . import _replay, _store
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says and return the exit code: 0, 1 where something failed, 2 where it is wrong.
 
+    ``replay`` keeps 1 for a difference: there 2 is anything that failed.
+
     Args:
         argv: The arguments; those of the process when left out.
     """
     parser = argparse.ArgumentParser(prog="alpineagents", description="Look after saved States.")
-    _store.add_to(parser.add_subparsers(metavar="COMMAND", required=True))
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _replay.add_to(commands)
+    _store.add_to(commands)
     args = parser.parse_args(argv)
     if sys.stdout is None:  # >&-: what is opened next may get its number
         print("error: standard output is closed; send it to /dev/null instead", file=sys.stderr)

@@ -101,9 +101,11 @@ class Anthropic(HTTPModel):
     def _new_wire(self, endpoint: Endpoint, settings: Settings) -> Wire:
         traits = self._traits()
         if settings.seed is not None:
-            raise ValueError("seed: Anthropic's API has none")
+            raise ValueError(f"seed={settings.seed}: Anthropic's API has none; leave it out")
         if settings.temperature is not None and not traits.sampling:
-            raise ValueError(f"temperature: {self.model} takes none, as no Claude from 4.7 on; effort= it may take")
+            raise ValueError(
+                f"temperature={settings.temperature:g}: {self.model} takes none, as no Claude from 4.7 on; leave it out"
+            )
         return MessagesWire(endpoint, settings, traits, plan(settings, traits, may_bind=self._may_bind()))
 
     def _key_headers(self, key: str) -> dict[str, str]:

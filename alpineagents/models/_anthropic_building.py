@@ -28,11 +28,13 @@ class Origin(NamedTuple):
 class Building:
     """A block that is under way."""
 
-    __slots__ = ("_arguments", "_fields", "_pieces", "kind")
+    __slots__ = ("_arguments", "_fields", "_pieces", "kind", "stopped")
 
     def __init__(self, start: dict[str, Any]) -> None:
         kind = start.get("type")
         self.kind = kind if isinstance(kind, str) else ""
+        self.stopped = False
+        """Whether the API said that it ends: it says so of a block that a limit cut off as well."""
         self._fields = dict(start)
         self._pieces: dict[str, list[str]] = {}
         self._arguments: list[str] = []
@@ -64,12 +66,13 @@ class Building:
             elif field != "type":
                 self.add(field, value)
 
-    def blocks(self, origin: Origin, *, last_and_cut_off: bool) -> list[Block]:
+    def blocks(self, origin: Origin, *, may_be_cut_off: bool) -> list[Block]:
         """Return what it becomes: nothing, or a block, and behind it what only the provider understands.
 
         Args:
             origin: Who wrote it.
-            last_and_cut_off: Whether the output limit came in it.
+            may_be_cut_off: Whether the output limit may have come in it: then a call is whole only if its arguments,
+                as the model wrote them, are.
         """
         fields = {**self._fields, **{field: "".join(pieces) for field, pieces in self._pieces.items()}}
         made: Block | None
@@ -83,7 +86,7 @@ class Building:
             raw = {"model": origin.model, "redacted": _text(fields.get("data"))}
             made = ThinkingBlock("", provider=origin.provider, raw=raw)
         elif self.kind == "tool_use":
-            made = self._call(fields, last_and_cut_off)
+            made = self._call(fields, may_be_cut_off)
         else:
             return _raw(origin, {**fields, **self._server_input()}) if self.kind else []
         if made is None:
@@ -91,11 +94,12 @@ class Building:
         extra = {name: value for name, value in fields.items() if name not in _OURS[self.kind] and _says(name, value)}
         return [made, *_raw(origin, {"extra": extra})] if extra else [made]
 
-    def _call(self, fields: dict[str, Any], cut_off: bool) -> ToolCall:
+    def _call(self, fields: dict[str, Any], may_be_cut_off: bool) -> ToolCall:
         text = "".join(self._arguments)
+        written = bool(text.strip())
         if not text and fields.get("input"):
-            text = words(fields["input"])  # As servers give it that don't stream arguments.
-        args = None if cut_off and not text.strip() else parse_arguments(text)
+            text = words(fields["input"])  # As servers give it that don't stream arguments: what they could read.
+        args = None if may_be_cut_off and not written else parse_arguments(text)
         return ToolCall(_text(fields.get("id")), _text(fields.get("name")), args, None if args is not None else text)
 
     def _server_input(self) -> dict[str, Any]:

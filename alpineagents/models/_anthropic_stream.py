@@ -47,8 +47,6 @@ class MessagesDecoder(Decoding):
         self._by_index: dict[int, Building] = {}
         self._model = ""
         self._stop_reason: str | None = None
-        self._sloppy = False  # Whether an event came that orjson refused: only those hold surrogates.
-        self._halves: dict[type[Delta], str] = {}  # High surrogates whose low one may come with the next delta.
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -67,25 +65,21 @@ class MessagesDecoder(Decoding):
                 self._take(event, name, deltas)
         return deltas
 
-    def feed_document(self, body: bytes) -> list[Delta]:
-        """Take an answer that is no event stream."""
-        deltas: list[Delta] = []
-        self._last = body
-        try:
-            document = loads(body)
-        except ValueError:
-            document = None
-        if isinstance(document, dict) and isinstance(content := document.get("content"), list):
-            self._sloppy = True
-            for index, block in enumerate(content):
-                self._start({"index": index, "content_block": block}, deltas)
-            self._take_message(document)
-            self._stop(document, document.get("usage"))
-            self._flush(deltas)
-            self.finished = self.complete = True  # A whole message: that the JSON is whole says that the message is.
-        elif not self._fail_if_page(body) and (complaint := complaint_of_json(document)):
+    def _take_document(self, document: object, deltas: list[Delta]) -> bool:
+        if not isinstance(document, dict) or not isinstance(content := document.get("content"), list):
+            return False
+        for index, block in enumerate(content):
+            self._start({"index": index, "content_block": block}, deltas)
+            self._end(index)
+        self._take_message(document)
+        self._stop(document, document.get("usage"))
+        self._flush(deltas)
+        self.finished = self.complete = True  # A whole message: that the JSON is whole says that the message is.
+        return True
+
+    def _complain(self, document: object) -> None:
+        if complaint := complaint_of_json(document):
             self._says_it_failed(complaint, document)
-        return deltas
 
     def _take(self, event: dict[str, Any], name: str, deltas: list[Delta]) -> None:
         kind = event.get("type") or name
@@ -112,6 +106,7 @@ class MessagesDecoder(Decoding):
             self._start(event, deltas)
         elif kind == "content_block_stop":
             self._flush(deltas)
+            self._end(event.get("index"))
         elif type(delta := event.get("delta")) is dict:
             self._delta(event.get("index"), delta, deltas)
 
@@ -138,6 +133,10 @@ class MessagesDecoder(Decoding):
             self._by_index[index] = block
         if text := block.text():
             self._show(ThinkingDelta if block.kind == "thinking" else TextDelta, text, deltas)
+
+    def _end(self, index: object) -> None:
+        if type(index) is int and (block := self._by_index.get(index)):
+            block.stopped = True
 
     def _delta(self, index: object, delta: dict[str, Any], deltas: list[Delta]) -> None:
         kind = delta.get("type")
@@ -166,21 +165,6 @@ class MessagesDecoder(Decoding):
         if isinstance(piece, str) and piece:
             block.add(field, piece)
             self._show(kind, piece, deltas)
-
-    def _show(self, kind: type[Delta], piece: str, deltas: list[Delta]) -> None:
-        """Add a delta for what can be shown of *piece*: half a character waits for its other half."""
-        if self._sloppy:
-            piece = self._halves.pop(kind, "") + piece
-            if "\ud800" <= piece[-1] <= "\udbff":
-                piece, self._halves[kind] = piece[:-1], piece[-1]
-            piece = clean_text(piece)
-        if piece:
-            deltas.append(kind(piece))
-
-    def _flush(self, deltas: list[Delta]) -> None:
-        if self._halves:
-            deltas += [kind(clean_text(half)) for kind, half in self._halves.items()]
-            self._halves = {}
 
     def _stop(self, delta: dict[str, Any], usage: object) -> None:
         self._take_usage(usage)
@@ -220,13 +204,20 @@ class MessagesDecoder(Decoding):
         )
 
     def _whole_blocks(self) -> list[Block]:
+        """All blocks. A limit cut off the last thing that the model wrote, or a block that never ended.
+
+        Anthropic's guide on stop reasons has it that of a truncated reply the last block may be an incomplete call.
+        Some servers put an empty block behind it.
+        """
         origin = Origin(self._endpoint.provider, self._endpoint.model)
-        cut_off = self._stop_reason in _CUT_OFF
-        made: list[Block] = []
-        for number, block in enumerate(self._blocks, 1):
-            made += block.blocks(origin, last_and_cut_off=cut_off and number == len(self._blocks))
-        calls = [block for block in made if type(block) is ToolCall]
-        return made if all(call.id for call in calls) else _with_ids(made)
+        cut_off, is_last = self._stop_reason in _CUT_OFF, True
+        made: list[list[Block]] = []
+        for block in reversed(self._blocks):
+            made.append(block.blocks(origin, may_be_cut_off=cut_off and (is_last or not block.stopped)))
+            is_last = is_last and not made[-1]
+        blocks = [block for blocks in reversed(made) for block in blocks]
+        calls = [block for block in blocks if type(block) is ToolCall]
+        return blocks if all(call.id for call in calls) else _with_ids(blocks)
 
 
 def _with_ids(blocks: list[Block]) -> list[Block]:

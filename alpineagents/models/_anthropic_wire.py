@@ -23,7 +23,7 @@ from ._json import dumps, dumps_array, dumps_object
 from ._names import sendable_name
 from ._once import OncePerMessage
 from ._openai_complaints import complaint_of_body
-from ._wire import Endpoint, Redact, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_of_answer
 
 NOTHING_SAID: Final = "(nothing said yet)"
 """What stands for the person where a conversation begins with a reply, or has nothing that can be sent."""
@@ -71,13 +71,9 @@ class MessagesWire:
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
-        return error_for(
-            self.endpoint,
-            complaint_of_body(body),
-            status=status,
-            body=body.decode(errors="replace"),
-            request_id=headers.get("request-id") or headers.get("x-request-id"),
-            retry_after=retry_after,
+        complaint = complaint_of_body(body)
+        return error_of_answer(
+            self.endpoint, complaint, status=status, headers=headers, body=body, retry_after=retry_after
         )
 
     def encode(self, request: Request) -> bytes:

@@ -14,7 +14,9 @@ import httpx
 import trio
 
 from .._errors import BrokenStreamError, ProviderError, UnreachableError
+from .._hooks import may_connect
 from ._target import KEEP_ALIVE_SECONDS, Target
+from ._unreachable import way_to, what_to_look_at
 from ._wire import one_line
 
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)  # The last: from host names that no DNS can have.
@@ -45,8 +47,15 @@ def _tls() -> ssl.SSLContext:
 
 @lru_cache(maxsize=1)
 def _read_certificates(file: str | None, directory: str | None) -> ssl.SSLContext:
-    """Once a process, while the variables that httpx reads stay as they are: it takes 40 ms."""
-    return httpx.create_ssl_context()
+    """Once a process, while the variables that httpx reads stay as they are: it takes 40 ms.
+
+    Raises:
+        ValueError: there are none to read.
+    """
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # ssl.SSLError is one.
+        raise ValueError(f"SSL_CERT_FILE={file!r}: no certificates can be read from there: {error}") from error
 
 
 @lru_cache(maxsize=1)
@@ -78,17 +87,22 @@ class _Body(httpx.AsyncByteStream):
 
 
 @final
-class _Handshake:
+class _Connecting:
     """Closes a connection whose TLS handshake was cancelled: httpcore (1.0) closes one only where it failed.
 
-    It is told of by httpcore, as the ``trace`` extension of a request (httpx documents that).
+    It is told of by httpcore, as the ``trace`` extension of a request (httpx documents that). In tests it also asks
+    *check* about each host that is connected to: that of a proxy is none of the request's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[str], None] | None, *, tls: bool) -> None:
+        self._check = check
+        self._tls = tls
         self._stream: Any = None
 
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        if event.endswith(".connect_tcp.complete"):
+        if event.endswith(".connect_tcp.started") and self._check is not None:
+            self._check(info["host"])
+        elif event.endswith(".connect_tcp.complete") and self._tls:
             self._stream = info["return_value"]
         elif event.endswith(".start_tls.complete"):
             self._stream = None
@@ -117,18 +131,27 @@ async def post(
     timeout = httpx.Timeout(None, connect=connect)
     request = client.build_request("POST", target.url, content=body, headers=target.headers, timeout=timeout)
     request.stream = _Body(body, taken)
-    handshake = _Handshake()
-    if request.url.scheme == "https":
-        request.extensions["trace"] = handshake
+    check = _connection_check(target)
+    if check is not None:
+        check(request.url.host)
+    connecting = _Connecting(check, tls=request.url.scheme == "https")
+    if request.url.scheme == "https" or check is not None:
+        request.extensions["trace"] = connecting
     try:
         response = await client.send(request, stream=True)
     except BaseException:
-        await handshake.close()
+        await connecting.close()
         raise
     try:
         yield response
     finally:
         await response.aclose()
+
+
+def _connection_check(target: Target) -> Callable[[str], None] | None:
+    """What is asked about each host on the way to *target*; None outside tests."""
+    may = may_connect.get()
+    return None if may is None else lambda host: may(host, str(target.endpoint))
 
 
 def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
@@ -159,8 +182,9 @@ def as_provider_error(
     if isinstance(error, _NOT_CONNECTED):
         # What TLS itself refuses, a certificate or a server that speaks plain HTTP, will be refused the next time too.
         kind = ProviderError if _refused_by_tls(error, outer) else UnreachableError
-        message = f"no connection to {endpoint.base_url}: {what} - is the server running, and is base_url right?"
-        return kind(message, provider=endpoint.provider)
+        way = way_to(target.url)
+        look_at = what_to_look_at(list(_chain(error, outer)), way)
+        return kind(f"no connection to {endpoint.base_url}{way}: {what} - {look_at}", provider=endpoint.provider)
     if began:
         message = f"{endpoint} broke off its answer before the finish reason: {what}"
         return BrokenStreamError(message, status=200, provider=endpoint.provider)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from typing import ClassVar, final
-from urllib.parse import urlsplit
 
 import attrs
 
-from . import _settings as check
 from ._http_model import HTTPModel
 from ._openai_chat import ChatWire
 from ._wire import Endpoint, Settings, Wire
@@ -28,8 +26,10 @@ class OpenAICompatible(HTTPModel):
         context_window: Tokens, input and output together; ``None`` where unknown.
         price: ``None``: nothing for a local server; else as genai-prices knows it, where that is installed.
         max_tokens: Most tokens of a reply; this and the following are left to the server where ``None``.
-        temperature: 0 to 2.
-        effort: ``reasoning_effort``: ``"low"``, ``"medium"``, ``"high"``, or what else the server knows.
+        temperature: 0 to 2. OpenAI's own models take it, and *stop*, only while they don't reason: see ``OpenAI``.
+        effort: ``reasoning_effort``: ``"low"``, ``"medium"``, ``"high"``, or what else the server knows. OpenAI's own
+            models from GPT-5.6 on take tools in this format with ``"none"`` only, which is sent then where nothing is
+            set here; with ``OpenAI`` they can reason.
         stop: Texts that end a reply.
         seed: For replies that repeat, as far as the server can.
         parallel_tool_calls: Whether a reply may hold several calls.
@@ -45,8 +45,9 @@ class OpenAICompatible(HTTPModel):
 
     Raises:
         TypeError: *name* or *base_url* isn't a ``str``.
-        ValueError: *name* is empty, *base_url* isn't a base URL, a key or header holds what none can, or ``thinking``
-            is set, for which Chat Completions has no field that all servers know.
+        ValueError: *name* is empty, *base_url* isn't a base URL, a key or header holds what none can, ``thinking`` is
+            set, for which Chat Completions has no field that all servers know, or a model of OpenAI's refuses a
+            setting.
 
     Example:
         >>> OpenAICompatible("smollm2", base_url="http://127.0.0.1:8080/v1").name
@@ -59,6 +60,7 @@ class OpenAICompatible(HTTPModel):
     _URL_EXAMPLE: ClassVar[str] = "http://127.0.0.1:8080/v1"
     _URL_PATH: ClassVar[str] = "/chat/completions"
     _KEY_VARIABLES: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    _COPIED: ClassVar[bool] = True
 
     def _new_wire(self, endpoint: Endpoint, settings: Settings) -> Wire:
         if settings.thinking is not None:
@@ -67,15 +69,6 @@ class OpenAICompatible(HTTPModel):
                 "server has: extra_body={'chat_template_kwargs': {'enable_thinking': True}}"
             )
         return ChatWire(endpoint, settings)
-
-    def _key_headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def _provider_at(self, url: str) -> str:
-        host = urlsplit(url).hostname or ""
-        if host in check.LOCAL_HOSTS:
-            return "local"
-        return self._PROVIDER if url == self._URL else host
 
     def _holds_to_schema(self) -> bool:
         return False  # Many servers let response_format pass and don't heed it.

@@ -27,8 +27,8 @@ class Fallback(Model):
     the failed answer is thrown away. ``Reply.model`` says which one answered, and ``Reply.usage`` is that of all.
 
     ``name`` is the first one's, ``context_window`` the smallest that is known, ``max_tokens`` the largest where all
-    have one, ``price`` None: each model has put its cost into its usage. ``structured_output`` is true where all have
-    it.
+    have one, ``price`` what the dearest asks, where all are known, so that budgets reserve enough: each model has put
+    its own cost into its usage. ``structured_output`` is true where all have it.
 
     Args:
         *models: One or more Models, Fallbacks included.
@@ -67,7 +67,8 @@ class Fallback(Model):
         self.context_window: int | None = min(windows, default=None)
         limits = [model.max_tokens for model in models if model.max_tokens is not None]
         self.max_tokens: int | None = max(limits) if len(limits) == len(models) else None
-        self.price: Price | None = None
+        prices = [model.price for model in models if model.price is not None]
+        self.price: Price | None = _dearest(prices) if len(prices) == len(models) else None
         self.structured_output: bool = all(model.structured_output for model in models)
 
     def __repr__(self) -> str:
@@ -112,8 +113,23 @@ class Fallback(Model):
             told.append(f"before that, {model.name} failed: {kind}: {text}")
             following = self.models[position].name
             data = {"from": model.name, "to": following, "error": kind, "restarted": watch.shown}
-            emit(ModelEvent("fallback", f"{model.name} failed ({kind}: {text}); {following} is asked instead", data))
+            event = ModelEvent("fallback", f"{model.name} failed ({kind}: {text}); {following} is asked instead", data)
+            try:
+                emit(event)
+            except BaseException as error:
+                tell_usage(error, spent)
+                raise
         raise AssertionError("the last model neither answered nor failed")
+
+
+def _dearest(prices: list[Price]) -> Price:
+    """Return a price that none of *prices* is above, in whatever part."""
+    return Price(
+        max(price.input for price in prices),
+        max(price.output for price in prices),
+        max(price.input if price.cache_read is None else price.cache_read for price in prices),
+        max(price.input if price.cache_write is None else price.cache_write for price in prices),
+    )
 
 
 @final

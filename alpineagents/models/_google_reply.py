@@ -13,7 +13,7 @@ from ..record._blocks import Block, TextBlock, ThinkingBlock, ToolCall, clean_te
 from ..record._messages import TextDelta, ThinkingDelta
 from ._google_message import own_name
 from ._google_signatures import SIGNATURE, part_block, signature_block
-from ._json import dumps, loads
+from ._json import dumps, loads, words
 from ._openai_calls import parse_arguments
 from ._wire import Delta
 
@@ -101,7 +101,7 @@ class ReplyParts:
         args = None if raw is call or text is None else parse_arguments(text)
         self._calls += 1
         call_id = given if isinstance(given, str) and given else f"call_{self._calls}"
-        made = ToolCall(call_id, name, args, None if args is not None else text or "")
+        made = ToolCall(call_id, name, args, None if args is not None else words(raw) if text is None else text)
         if given and made in self._blocks:
             return  # The same call once more.
         self._blocks.append(made)

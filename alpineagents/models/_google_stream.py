@@ -52,7 +52,6 @@ class GoogleDecoder(Decoding):
         self._marked = False  # A finish reason came, and no content behind it.
         self._doubted = False  # Content came behind a finish reason: the next one needn't be the last either.
         self._refusal = False
-        self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -67,21 +66,17 @@ class GoogleDecoder(Decoding):
             self._take_all(chunk, data, deltas)
         return deltas
 
-    def feed_document(self, body: bytes) -> list[Delta]:
-        """Take an answer that is no event stream: one chunk, or all of them in an array."""
-        deltas: list[Delta] = []
-        self._last = body
-        try:
-            document = loads(body)
-        except ValueError:
-            document = None
-        self._sloppy = True
-        if _is_answer(document):
-            self._take_all(document, body, deltas)
-            self.finished = self._marked
-        elif not self._fail_if_page(body) and (found := complaint_of_json(document)):
+    def _take_document(self, document: object, deltas: list[Delta]) -> bool:
+        """One chunk, or all of them in an array."""
+        if not _is_answer(document):
+            return False
+        self._take_all(document, self._last, deltas)
+        self.finished = self._marked
+        return True
+
+    def _complain(self, document: object) -> None:
+        if found := complaint_of_json(document):
             self._failed(found[0], retry_after=found[1])
-        return deltas
 
     def _take_all(self, chunk: object, data: bytes, deltas: list[Delta]) -> None:
         """Take a chunk, or a list of chunks; anything else is a ping or the like."""

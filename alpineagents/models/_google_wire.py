@@ -21,7 +21,7 @@ from ._google_stream import GoogleDecoder
 from ._json import dumps, dumps_object
 from ._once import OncePerMessage
 from ._openai_chat import NOTHING_SAID
-from ._wire import Endpoint, Redact, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_of_answer
 
 
 @final
@@ -50,14 +50,8 @@ class GoogleWire:
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
         complaint, delay = complaint_of_body(body)
-        return error_for(
-            self.endpoint,
-            complaint,
-            status=status,
-            body=body.decode(errors="replace"),
-            request_id=headers.get("x-request-id"),
-            retry_after=delay if retry_after is None else retry_after,
-        )
+        wait = delay if retry_after is None else retry_after
+        return error_of_answer(self.endpoint, complaint, status=status, headers=headers, body=body, retry_after=wait)
 
     def encode(self, request: Request) -> bytes:
         """Return the request's JSON."""

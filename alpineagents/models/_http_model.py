@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from .._contracts import Emit, Model
+from .._errors import AuthError
 from ..record._blocks import Block, ToolCall
 from ..record._frozen import FrozenDict
 from ..record._messages import Price, Reply, Request, Usage
@@ -54,8 +55,10 @@ class HTTPModel(Model):
     _URL_PATH: ClassVar[str]
     """What comes behind the base URL, at its end."""
     _KEY_VARIABLES: ClassVar[tuple[str, ...]]
+    _COPIED: ClassVar[bool] = False
+    """Whether others speak the format with models of their own, so that the host says whose they are."""
 
-    model: str = attrs.field(alias="name", validator=check.model_name, repr=False, kw_only=False)
+    model: str = attrs.field(alias="name", converter=check.model_name, repr=False, kw_only=False)
     """The model's name at the server."""
     base_url: str = attrs.field(default="", converter=attrs.Converter(_checked_url, takes_self=True))  # type: ignore[misc,call-overload]  # attrs' own types know no None
     api_key: str | None = attrs.field(default=None, converter=check.api_key, repr=False)
@@ -117,19 +120,23 @@ class HTTPModel(Model):
         _set(self, "price", price if self.price is None else self.price)
         _set(self, "structured_output", self._holds_to_schema())
         _set(self, "_policy", policy)
-        _set(self, "_wire", self._new_wire(Endpoint(provider, self.base_url, self.model, hint), settings))
+        endpoint = Endpoint(provider, self.base_url, self.model, hint, self._URL_EXAMPLE)
+        _set(self, "_wire", self._new_wire(endpoint, settings))
 
     @abstractmethod
     def _new_wire(self, endpoint: Endpoint, settings: Settings) -> Wire:
         """Return the format."""
 
-    @abstractmethod
     def _key_headers(self, key: str) -> dict[str, str]:
         """Return the headers that carry the key, and what else the provider wants in every request."""
+        return {"authorization": f"Bearer {key}"} if key else {}
 
     def _provider_at(self, url: str) -> str:
         """Return the provider's name."""
-        return self._PROVIDER
+        if not self._COPIED or url == self._URL:
+            return self._PROVIDER
+        host = urlsplit(url).hostname or ""
+        return "local" if host in check.LOCAL_HOSTS else host
 
     def _holds_to_schema(self) -> bool:
         """Whether the provider holds an answer to its schema, so that the question needn't say it."""
@@ -151,13 +158,15 @@ class HTTPModel(Model):
         Raises:
             ProviderError: the server failed or couldn't be reached. No error shows the key; ``usage`` has what all
                 attempts cost, as an exception of *emit* or a cancellation has it that comes out of here.
-            ValueError: the key in the environment can't be one.
+            ValueError: the key in the environment can't be one, or SSL_CERT_FILE names no certificates.
         """
         how = self.structured if request.returns is None else self._structured_by(request.returns)
         try:
             reply = await self._exchange(structured(request, how), emit, self._wire)
         except BaseException as error:
             tell_usage(error, self._priced_as_failed(usage_of(error)))
+            if isinstance(error, AuthError) and not (self.extra_headers or self._key()):
+                error.args = (f"{error} (no key was sent)",)
             raise
         name = reply.model or self.model  # Some servers name none.
         reply = attrs.evolve(reply, usage=self._priced(reply.usage), blocks=_kept(reply), model=name)

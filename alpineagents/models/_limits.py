@@ -2,7 +2,8 @@
 
 The line and the ledger are shared by threads and trio runs, under a lock that is held for microseconds: a program that
 calls ``run_sync`` again and again, or in several threads, has one limit, as its provider sees one client. Each trio run
-has a clock of its own; they are put on one scale when a run first waits here.
+has a clock of its own; they are put on one scale when a run first comes here: where the runs before are, if the clock
+of a test has taken one of them ahead of the time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import final
+from weakref import WeakKeyDictionary
 
 import attrs
 import trio
@@ -23,17 +25,8 @@ from .._errors import RateLimitError
 from ._quota import Counted, Ledger
 from ._quota_headers import left_by
 
-_offset: trio.lowlevel.RunVar[float] = trio.lowlevel.RunVar("alpineagents_clock_offset")
-
-
-def _now() -> float:
-    """Seconds on a scale that all trio runs of the process share."""
-    try:
-        offset = _offset.get()
-    except LookupError:
-        offset = time.monotonic() - trio.current_time()
-        _offset.set(offset)
-    return trio.current_time() + offset
+_offsets: trio.lowlevel.RunVar[WeakKeyDictionary[RateLimit, float]] = trio.lowlevel.RunVar("alpineagents_limits")
+"""How far the scale of each limit is ahead of this run's clock."""
 
 
 @final
@@ -108,6 +101,7 @@ class RateLimit:
         self._line: list[_Waiter] = []  # A heap. Who has gone is taken off when it comes to the front.
         self._arrivals = itertools.count()
         self._lock = threading.Lock()
+        self._latest = -math.inf  # The latest that any run's clock has shown here.
 
     def __repr__(self) -> str:
         shown = ", ".join([f"{name}={value}" for name, value in self._settings.items() if value is not None])
@@ -148,13 +142,27 @@ class RateLimit:
             yield turn
         finally:
             with self._lock:
-                self._ledger.release(counted, _now())
+                self._ledger.release(counted, self._now())
             self._wake_first()
+
+    def _now(self) -> float:
+        """Return the seconds on a scale that all trio runs share which use this limit."""
+        seconds = trio.current_time()
+        try:
+            offsets = _offsets.get()
+        except LookupError:
+            offsets = WeakKeyDictionary()
+            _offsets.set(offsets)
+        offset = offsets.get(self)
+        if offset is None:
+            offset = offsets[self] = max(time.monotonic(), self._latest) - seconds
+        self._latest = max(self._latest, seconds + offset)
+        return seconds + offset
 
     def slow_down(self, seconds: float) -> None:
         """Let nobody send for *seconds*, and then a few first: after a 429."""
         with self._lock:
-            self._ledger.hold(_now(), seconds)
+            self._ledger.hold(self._now(), seconds)
         self._wake_first()
 
     @trio.lowlevel.enable_ki_protection
@@ -167,7 +175,7 @@ class RateLimit:
                 with self._lock:
                     seconds = self._seconds_for(waiter, size, max_tokens, max_wait)
                     if seconds == 0:
-                        return self._ledger.take(_now(), self._ledger.estimate(size, max_tokens))
+                        return self._ledger.take(self._now(), self._ledger.estimate(size, max_tokens))
                     waiter.changed = trio.Event()  # Under the lock: no change is missed.
                 with trio.move_on_after(seconds):
                     await waiter.changed.wait()
@@ -179,7 +187,7 @@ class RateLimit:
         """For how long *waiter* has to wait at least; 0 when it is its turn."""
         if self._first() is not waiter:
             return math.inf
-        now = _now()
+        now = self._now()
         held = self._ledger.held(now)
         if held > max_wait:
             raise RateLimitError(
@@ -217,7 +225,7 @@ class Turn:
             status: HTTP status.
             headers: Looked up in lower case.
         """
-        now = _now()
+        now = self._limit._now()
         left = left_by(headers, time.time(), now)
         with self._limit._lock:
             self._limit._ledger.answered(self._counted, now, well=status != 429, left=left)
@@ -229,5 +237,5 @@ class Turn:
             ledger = self._limit._ledger
             if input_tokens or output_tokens:
                 ledger.learn(self._size, input_tokens, output_tokens)
-            ledger.settle(self._counted, _now(), input_tokens + output_tokens)
+            ledger.settle(self._counted, self._limit._now(), input_tokens + output_tokens)
         self._limit._wake_first()

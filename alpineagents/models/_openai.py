@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import ClassVar, Final, final
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -11,7 +10,6 @@ from .._contracts import Emit
 from .._errors import BadRequestError
 from ..record._entries import ModelEvent
 from ..record._messages import Reply, Request
-from . import _settings as check
 from ._http_model import HTTPModel
 from ._responses_wire import ResponsesWire
 from ._retry import tell_usage, usage_of
@@ -39,11 +37,12 @@ class OpenAI(HTTPModel):
         price: ``None``: nothing for a local server; else as genai-prices knows it, where that is installed.
         max_tokens: Most tokens of a reply, thoughts included (OpenAI wants 16 or more); this and the following are
             left to the server where ``None``.
-        temperature: 0 to 2. Models that reason refuse it.
+        temperature: 0 to 2. While a model reasons it takes only 1, its default: o1 to o4 and GPT-5 always do, GPT-5.1
+            to 5.4 where an *effort* is set, later ones unless it is ``"none"``.
         thinking: ``True``: the thoughts' summary comes with the reply. ``False``: no thoughts, as ``effort="none"``,
-            which some models refuse.
+            which models that always reason refuse.
         effort: ``"none"``, ``"minimal"``, ``"low"``, ``"medium"``, ``"high"``, ``"xhigh"`` or ``"max"``; which of them,
-            depends on the model.
+            depends on the model. GPT-4 and before have none.
         parallel_tool_calls: Whether a reply may hold several calls.
         structured: How ``agent.ask`` gets an answer of its type: ``"native"`` by ``text.format``, ``"tool"`` by a tool
             that must be called; ``"prompt"`` by words alone.
@@ -60,7 +59,8 @@ class OpenAI(HTTPModel):
     Raises:
         TypeError: *name* or *base_url* isn't a ``str``.
         ValueError: *name* is empty, *base_url* isn't a base URL, a key or header holds what none can, or a setting is
-            one that this API doesn't have: ``stop``, ``seed``, or a number of tokens for ``thinking``.
+            one that this API doesn't have (``stop``, ``seed``, or a number of tokens for ``thinking``), or that the
+            model refuses.
 
     Example:
         >>> OpenAI("gpt-5", effort="low").name
@@ -73,6 +73,7 @@ class OpenAI(HTTPModel):
     _URL_EXAMPLE: ClassVar[str] = "https://api.openai.com/v1"
     _URL_PATH: ClassVar[str] = "/responses"
     _KEY_VARIABLES: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    _COPIED: ClassVar[bool] = True
 
     def _new_wire(self, endpoint: Endpoint, settings: Settings) -> Wire:
         _check(settings)
@@ -97,15 +98,6 @@ class OpenAI(HTTPModel):
             tell_usage(error, spent + usage_of(error))
             raise
         return attrs.evolve(reply, usage=spent + reply.usage)
-
-    def _key_headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def _provider_at(self, url: str) -> str:
-        host = urlsplit(url).hostname or ""
-        if host in check.LOCAL_HOSTS:
-            return "local"
-        return self._PROVIDER if url == self._URL else host
 
 
 def _check(settings: Settings) -> None:

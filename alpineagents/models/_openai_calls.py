@@ -117,6 +117,8 @@ def parse_arguments(text: str) -> FrozenDict | None:
         return FrozenDict()
     try:
         value = loads(text)
+        if isinstance(value, str):  # an object that was written as text once more
+            value = loads(value)
         return freeze_dict(_clean(value)) if isinstance(value, dict) else None
     except (ValueError, TypeError, RecursionError):
         return None

@@ -20,10 +20,11 @@ from ._json import dumps, dumps_array, dumps_object
 from ._names import sendable_id, sendable_name
 from ._once import OncePerMessage
 from ._openai_complaints import complaint_of_body
+from ._openai_models import rests_for_tools, taken_by
 from ._openai_schema import can_be_strict, format_name
 from ._openai_stream import ChatDecoder
 from ._openai_thinking import echo
-from ._wire import Endpoint, Redact, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_of_answer
 
 EMPTY_RESULT = "(empty)"
 NOTHING_SAID = "(nothing said yet)"
@@ -47,13 +48,20 @@ class _Encoded(NamedTuple):
 
 @final
 class ChatWire:
-    """The Chat Completions format for one model at one endpoint. See ``_wire.Wire``."""
+    """The Chat Completions format for one model at one endpoint. See ``_wire.Wire``.
+
+    Raises:
+        ValueError: the model refuses a setting, as some of OpenAI's do.
+    """
 
     path = "/chat/completions"
 
     def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
         self.endpoint = endpoint
+        if endpoint.house == "openai":
+            settings = taken_by(endpoint.model, settings)
         self._fields = _fixed_fields(endpoint, settings)
+        self._rests = endpoint.house == "openai" and settings.effort is None and rests_for_tools(endpoint.model)
         self._extra = {key: dumps(value) for key, value in (settings.extra_body or {}).items()}
         self._parallel = settings.parallel_tool_calls
         self._bridges = _SPEAKS_BEHIND_RESULTS.search(f"{endpoint.house}/{endpoint.model}") is not None
@@ -65,13 +73,9 @@ class ChatWire:
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
-        return error_for(
-            self.endpoint,
-            complaint_of_body(body),
-            status=status,
-            body=body.decode(errors="replace"),
-            request_id=headers.get("x-request-id"),
-            retry_after=retry_after,
+        complaint = complaint_of_body(body)
+        return error_of_answer(
+            self.endpoint, complaint, status=status, headers=headers, body=body, retry_after=retry_after
         )
 
     def encode(self, request: Request) -> bytes:
@@ -83,6 +87,8 @@ class ChatWire:
                 fields["tool_choice"] = dumps(_tool_choice(request.tool_choice))
             if self._parallel is not None:
                 fields["parallel_tool_calls"] = dumps(self._parallel)
+            if self._rests:
+                fields["reasoning_effort"] = b'"none"'  # Refused otherwise, even where it isn't said.
         if request.returns is not None:
             fields["response_format"] = dumps(_response_format(request.returns))
         if self._extra.get("stream") == b"false":

@@ -49,8 +49,6 @@ class ChatDecoder(Decoding):
         self._marked = False  # A finish reason came, and no content behind it.
         self._doubted = False  # Content came behind a finish reason: the next one needn't be the last either.
         self._cut_off = False
-        self._sloppy = False  # Whether a chunk came that orjson refused: only those hold surrogates.
-        self._halves: dict[type[Delta], str] = {}  # High surrogates whose low one may come with the next delta.
 
     def feed(self, events: Sequence[Event]) -> list[Delta]:
         """Take events and return what to show of them."""
@@ -69,21 +67,16 @@ class ChatDecoder(Decoding):
                 self._take(chunk, name, deltas)
         return deltas
 
-    def feed_document(self, body: bytes) -> list[Delta]:
-        """Take an answer that is no event stream."""
-        deltas: list[Delta] = []
-        self._last = body
-        try:
-            document = loads(body)
-        except ValueError:
-            document = None
-        if isinstance(document, dict) and document.get("choices"):
-            self._sloppy = True
-            self._take(document, "", deltas)
-            self.finished = self._marked
-        elif not self._fail_if_page(body) and (complaint := complaint_of_json(document)):
+    def _take_document(self, document: object, deltas: list[Delta]) -> bool:
+        if not isinstance(document, dict) or not document.get("choices"):
+            return False
+        self._take(document, "", deltas)
+        self.finished = self._marked
+        return True
+
+    def _complain(self, document: object) -> None:
+        if complaint := complaint_of_json(document):
             self._failed(complaint)
-        return deltas
 
     def _take(self, chunk: dict[str, Any], name: str, deltas: list[Delta]) -> None:
         choices = chunk.get("choices")
@@ -133,8 +126,7 @@ class ChatDecoder(Decoding):
         reason = choice.get("finish_reason")
         if reason is not None:
             self._finish(words(reason), choice)
-            deltas += [kind(clean_text(half)) for kind, half in self._halves.items()]
-            self._halves = {}
+            self._flush(deltas)
 
     def _rest_of_delta(self, delta: dict[str, Any], deltas: list[Delta]) -> None:
         """Everything but plain text."""
@@ -159,16 +151,6 @@ class ChatDecoder(Decoding):
                 self._show(TextDelta, part, deltas)
             elif isinstance(part, dict):
                 self._show(ThinkingDelta, self._thinking.take_part(part), deltas)
-
-    def _show(self, kind: type[Delta], piece: str, deltas: list[Delta]) -> None:
-        """Add a delta for what can be shown of *piece*: half a character waits for its other half."""
-        if piece and self._sloppy:
-            piece = self._halves.pop(kind, "") + piece
-            if "\ud800" <= piece[-1] <= "\udbff":
-                piece, self._halves[kind] = piece[:-1], piece[-1]
-            piece = clean_text(piece)
-        if piece:
-            deltas.append(kind(piece))
 
     def _finish(self, reason: str, choice: dict[str, Any]) -> None:
         if reason in _NOT_FINISHED:

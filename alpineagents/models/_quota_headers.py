@@ -11,12 +11,13 @@ What they say of the limit itself isn't used: Groq's counts requests per day and
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Final, final
 
 import attrs
+
+from ._wire import not_negative
 
 _NAMES: Final = {
     kind: (
@@ -51,7 +52,7 @@ def left_by(headers: Mapping[str, str], clock: float, now: float) -> dict[str, L
     found: dict[str, Left] = {}
     for kind, names in _NAMES.items():
         for remaining, reset in names:
-            amount, seconds = _number(headers.get(remaining)), seconds_until(headers.get(reset), clock)
+            amount, seconds = not_negative(headers.get(remaining)), seconds_until(headers.get(reset), clock)
             if amount is not None and seconds is not None:
                 found[kind] = Left(amount, now + seconds)
     return found
@@ -61,7 +62,7 @@ def seconds_until(text: str | None, clock: float) -> float | None:
     """Return the seconds to what *text* says, 0 or more: a duration or a point in time; None where it says neither."""
     if not text:
         return None
-    number = _number(text)
+    number = not_negative(text)
     if number is not None:
         if number > _YEAR_2001:
             number = (number / 1_000 if number > _YEAR_2001 * 1_000 else number) - clock
@@ -80,12 +81,3 @@ def _to_date(text: str, clock: float) -> float | None:
     except ValueError:
         return None
     return max((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - clock, 0.0)
-
-
-def _number(text: str | None) -> float | None:
-    """The number that *text* is, where it is one, and finite and not below 0: Azure says -1 for no limit."""
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None

@@ -35,7 +35,7 @@ _NAMES: Final = ((r"claude-", "anthropic"), (r"gemini-", "google"), (r"gpt-|chat
 """How names begin that say whose model it is."""
 _KNOWN: Final = (
     "'anthropic/NAME' or 'claude-...', 'openai/NAME', 'gpt-...' or 'o3...', 'google/NAME' or 'gemini-...',"
-    " 'ollama/NAME', and 'compatible/NAME' with base_url= or OPENAI_BASE_URL"
+    " 'ollama/NAME', 'compatible/NAME' with base_url= or OPENAI_BASE_URL, and any other with base_url="
 )
 
 
@@ -45,8 +45,8 @@ def resolve_model(model: str, **options: Any) -> Model:
     Args:
         model: ``anthropic/NAME`` or ``claude-...``; ``openai/NAME``, ``gpt-...`` or ``o3...``; ``google/NAME`` or
             ``gemini-...``; ``ollama/NAME`` for Ollama on this machine; ``compatible/NAME`` for any server that speaks
-            Chat Completions, with ``base_url=`` or ``OPENAI_BASE_URL``.
-        **options: Arguments of ``Anthropic``, ``OpenAI``, ``Google`` or, for the last two, ``OpenAICompatible``.
+            Chat Completions, with ``base_url=`` or ``OPENAI_BASE_URL``; with ``base_url=`` also any other name.
+        **options: Arguments of ``Anthropic``, ``OpenAI``, ``Google`` or, for all others, ``OpenAICompatible``.
 
     Raises:
         TypeError: *model* isn't a ``str``, or there is no such option.
@@ -58,6 +58,9 @@ def resolve_model(model: str, **options: Any) -> Model:
     if not slash:
         provider, name = next((kind for start, kind in _NAMES if re.match(start, model)), ""), model
     kind = _KINDS.get(provider)
+    if kind is None and model and options.get("base_url"):  # A server of one's own may call its models anything.
+        provider, name = "compatible", model
+        kind = _KINDS[provider]
     if kind is None or not name:
         raise ValueError(f"unknown model {model!r}; known: {_KNOWN}")
     cls = getattr(import_module(f".{kind.module}", __package__), kind.name)

@@ -84,18 +84,15 @@ class ResponsesDecoder(Decoding):
             deltas += self._take(event, name)
         return deltas
 
-    def feed_document(self, body: bytes) -> list[Delta]:
-        """Take an answer that is no event stream."""
-        self._last = body
-        try:
-            document = loads(body)
-        except ValueError:
-            document = None
-        if isinstance(document, dict) and isinstance(document.get("output"), list):
-            return self._end(document, words(document.get("status") or "completed"))
-        if not self._fail_if_page(body) and (complaint := complaint_of_json(document)):
+    def _take_document(self, document: object, deltas: list[Delta]) -> bool:
+        if not isinstance(document, dict) or not isinstance(document.get("output"), list):
+            return False
+        deltas += self._end(document, words(document.get("status") or "completed"))
+        return True
+
+    def _complain(self, document: object) -> None:
+        if complaint := complaint_of_json(document):
             self._says_it_failed(complaint)
-        return []
 
     def _take(self, event: dict[str, Any], name: str) -> list[Delta]:
         kind = event.get("type")

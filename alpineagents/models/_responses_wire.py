@@ -12,7 +12,6 @@ reused in later requests, so a turn costs what is new.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -27,13 +26,12 @@ from ._names import sendable_id, sendable_name
 from ._once import OncePerMessage
 from ._openai_chat import NOTHING_SAID
 from ._openai_complaints import complaint_of_body
+from ._openai_models import reasons, taken_by
 from ._responses_items import MESSAGE, REASONING, REFUSAL, TEXT
 from ._responses_parts import answer_format, function, output, user_parts
 from ._responses_stream import ResponsesDecoder
-from ._wire import Endpoint, Redact, Settings, error_for
+from ._wire import Endpoint, Redact, Settings, error_of_answer
 
-_NEVER_REASONS = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4|gpt-5(\.\d+)?-chat)")
-"""Models that refuse to be asked for encrypted thoughts: "Encrypted content is not supported with this model"."""
 _NONE: Final = ""
 """In place of a model: none that could read encrypted thoughts."""
 _KEY_BYTES: Final = 4_096
@@ -42,12 +40,17 @@ _KEY_BYTES: Final = 4_096
 
 @final
 class ResponsesWire:
-    """The Responses format for one model at one endpoint. See ``_wire.Wire``."""
+    """The Responses format for one model at one endpoint. See ``_wire.Wire``.
+
+    Raises:
+        ValueError: the model refuses a setting.
+    """
 
     path = "/responses"
 
     def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
         self.endpoint = endpoint
+        settings = taken_by(endpoint.model, settings)
         extra = settings.extra_body or FrozenDict()
         self._fields = {key: dumps(value) for key, value in _fixed_fields(endpoint, settings, extra).items()}
         self._text = _object(extra.get("text"))
@@ -63,13 +66,9 @@ class ResponsesWire:
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> ProviderError:
         """Return the error that an answer with this *status* stands for."""
-        return error_for(
-            self.endpoint,
-            complaint_of_body(body),
-            status=status,
-            body=body.decode(errors="replace"),
-            request_id=headers.get("x-request-id"),
-            retry_after=retry_after,
+        complaint = complaint_of_body(body)
+        return error_of_answer(
+            self.endpoint, complaint, status=status, headers=headers, body=body, retry_after=retry_after
         )
 
     def encode(self, request: Request) -> bytes:
@@ -116,7 +115,8 @@ def _fixed_fields(endpoint: Endpoint, settings: Settings, extra: Mapping[str, An
         "model": endpoint.model,
         "stream": True,
         "store": False,
-        "include": None if _NEVER_REASONS.search(endpoint.model) else ["reasoning.encrypted_content"],
+        # "Encrypted content is not supported with this model", says one that has none.
+        "include": None if reasons(endpoint.model) == "never" else ["reasoning.encrypted_content"],
         "max_output_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "reasoning": {**_reasoning(settings), **_object(extra.get("reasoning"))} or None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ import attrs
 from ..record._frozen import FrozenDict, freeze_dict
 
 LOCAL_HOSTS = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/v1/messages", "/messages", "/models")
+"""What follows a base URL, at any provider."""
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 
 
@@ -22,7 +25,7 @@ def base_url(value: object, *, example: str, path: str) -> str:
     Args:
         value: As it was given.
         example: What such a URL looks like.
-        path: What the library appends itself, so that it can't be part of it.
+        path: What the library appends itself, so that it can't end with that, nor with how that begins.
 
     Raises:
         TypeError: it isn't a ``str``.
@@ -53,9 +56,9 @@ def _problem_of(url: str, path: str) -> str:
         return "a name or password in it would show in errors: use api_key= or extra_headers="
     if parts.query or parts.fragment:
         return "it can't have a query or fragment"
-    if parts.path.endswith(path):
-        return f"leave {path} off"
-    return ""
+    ours = [f"/{part}" for part in accumulate(path.strip("/").split("/"), "{}/{}".format)]
+    found = next((end for end in (*ours[::-1], *_ENDPOINTS) if parts.path.endswith(end)), None)
+    return f"leave {found} off" if found else ""
 
 
 def api_key(value: str | None) -> str | None:
@@ -71,10 +74,14 @@ def api_key(value: str | None) -> str | None:
 
 
 def headers(value: Mapping[str, str] | None) -> dict[str, str]:
-    """Return headers as a dict; ValueError for what HTTP doesn't allow."""
-    found = dict(value or {})
+    """Return headers as a dict; TypeError for what is none, ValueError for what HTTP doesn't allow."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"extra_headers must be a dict or None, not {type(value).__name__}")
+    found = dict(value)
     for name, text in found.items():
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        if type(name) is not str or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise ValueError(f"extra_headers: {name!r} is no header name")
         if type(text) is not str or not text.isascii() or not text.isprintable():
             raise ValueError(f"extra_headers: the value of {name!r} must be printable ASCII text")
@@ -109,12 +116,13 @@ def text(value: str | None) -> str:
     return value or ""
 
 
-def model_name(model: object, field: object, value: str) -> None:
-    """Refuse what can't be a model's name."""
+def model_name(value: str) -> str:
+    """Return a model's name; TypeError or ValueError for what can't be one."""
     if not isinstance(value, str):
         raise TypeError(f"name must be str, not {type(value).__name__}")
     if not value.strip():
         raise ValueError("name is empty: it is what the server calls the model, such as 'smollm2'")
+    return value
 
 
 def at_least(least: float) -> Callable[[object, attrs.Attribute[Any], Any], None]:

@@ -63,6 +63,8 @@ class Endpoint:
     model: str
     key_hint: str = "pass api_key="
     """How to give this provider a key."""
+    url_example: str = ""
+    """What a base URL looks like there; empty where nobody knows."""
     house: str = attrs.field(init=False, repr=False, default=attrs.Factory(_house, takes_self=True))
     """Whose rules the server has, where it has some of its own: ``openai``, ``mistral`` and the like, or empty."""
 
@@ -256,6 +258,26 @@ def error_for(
     )
 
 
+def error_of_answer(
+    endpoint: Endpoint,
+    complaint: Complaint,
+    *,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    retry_after: float | None,
+) -> ProviderError:
+    """Return the error that an answer with this *status* and *body* is; see ``error_for``."""
+    return error_for(
+        endpoint,
+        complaint,
+        status=status,
+        body=body.decode(errors="replace"),
+        request_id=headers.get("request-id") or headers.get("x-request-id"),  # The first: Anthropic
+        retry_after=retry_after,
+    )
+
+
 def broken(
     kind: type[ProviderError], endpoint: Endpoint, what: str, last: bytes, redacted: Redact = str
 ) -> ProviderError:
@@ -281,9 +303,12 @@ def _fix(kind: type[ProviderError], endpoint: Endpoint, retry_after: float | Non
     if kind is AuthError:
         return f"check the key and what it may do: {endpoint.key_hint}"
     if kind is ModelNotFoundError:
-        return f"either no model is called {endpoint.model!r} there, or {endpoint.base_url} is not the API's base URL"
+        example = endpoint.url_example
+        like = f", which looks like {example!r}" if example not in ("", endpoint.base_url) else ""
+        wrong_url = f"{endpoint.base_url} is not the API's base URL{like}"
+        return f"either no model is called {endpoint.model!r} there, or {wrong_url}"
     if kind is ContextTooLongError:
-        return "compact the State, or take a model with a larger context window"
+        return "compact the State, await agent.compact(state), or take a model with a larger context window"
     if kind is RateLimitError and retry_after is not None:
         return f"it asks to wait {retry_after:g} s"
     return ""
@@ -305,17 +330,18 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     Returns:
         Seconds >= 0; ``None`` where it doesn't ask, or asks for what isn't finite, is negative or can't be read.
     """
-    milliseconds = _seconds(headers.get("retry-after-ms"))
+    milliseconds = not_negative(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1_000
     value = headers.get("retry-after")
-    seconds = _seconds(value)
+    seconds = not_negative(value)
     if seconds is None and value:
         seconds = _until(value, now)
     return seconds
 
 
-def _seconds(text: str | None) -> float | None:
+def not_negative(text: str | None) -> float | None:
+    """Return the number that a header's value is, if it is one, finite and not below 0: Azure says -1 for no limit."""
     try:
         number = float(text or "")
     except ValueError:

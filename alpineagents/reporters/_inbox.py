@@ -19,7 +19,7 @@ from .._errors import WaitingForAnswerError
 from .._human import Human, Question
 from ..record._blocks import ToolCall
 from ..record._entries import Entry, ExtraDataEntry, MessageEntry, ModelReplyEntry
-from ..record._frozen import FrozenDict, Json, freeze_dict, same
+from ..record._frozen import FrozenDict, Json, freeze, freeze_dict, same
 from ..record._json import dumps
 from ..record._messages import Message
 from ..record._snapshot import Snapshot
@@ -48,7 +48,8 @@ class Inbox(Human):
     saved before anybody waits for its answer. So it outlives the run that asked it, cancelled or not, and the process.
 
     Where nobody waits for an answer any more, the model is told of it with a notice. If then the same tool is called
-    with the same arguments, or ``ask_human`` asks the same, the answer counts for that, once.
+    with the same arguments, or ``ask_human`` asks the same, the answer counts for that, once. It
+    still does where another refusal of the same reply kept the call from running.
 
     Args:
         wait: Whether runs wait for their answers. If not, a call that needs one is refused with ``(waiting for
@@ -110,6 +111,7 @@ class Inbox(Human):
                 if question.is_approval and question.call is not None and plain == "always":
                     makes += [allowing_always(question.call.name), _removing(question_id)]
             entries = question.state.commit_all(makes)
+            self._known.pop(question_id, None)
             return Receipt(question.state, entries[0])
 
     def withdraw(self, question_id: str) -> Receipt:
@@ -125,6 +127,7 @@ class Inbox(Human):
                 raise _no_such(question_id)
             if question_id in self._awaited:
                 raise ValueError(f"a run waits for the answer to question {question_id}; answer it, or cancel the run")
+            del self._known[question_id]
             return Receipt(known.question.state, known.question.state.commit(_removing(question_id)))
 
     async def ask(self, question: Question, returns: object) -> object:
@@ -133,7 +136,8 @@ class Inbox(Human):
         Checkpoint: yes. Cancelled: the question stays open.
 
         Raises:
-            WaitingForAnswerError: there is no answer yet, and ``wait`` is False.
+            WaitingForAnswerError: there is no answer yet, and ``wait`` is False; or nobody can give one any more, since
+                the State was finished.
             StoreError: the question couldn't be saved. It stays open.
             RuntimeError: it was taken out of ``extra_data`` meanwhile.
         """
@@ -142,10 +146,14 @@ class Inbox(Human):
             await state.wait_saved(state.snapshot_now().length)
             with state.waiter() as waiter:
                 while not _is_answered(state, question_id):
-                    if not self.wait:
+                    if not self.wait or state.finished:
                         raise WaitingForAnswerError(question_id)
                     await waiter.wait()
             return self._taken(state, question_id)
+
+    def give_back(self, question: Question, answer: object) -> None:
+        """Keep an answer that was not used for the next time that the same call is asked about."""
+        question.state.commit(_opening(question, answer=freeze(answer)))
 
     @contextmanager
     @trio.lowlevel.enable_ki_protection
@@ -169,14 +177,17 @@ class Inbox(Human):
         finally:
             with self._lock:
                 self._awaited.discard(question_id)
+                if not _is_open(question):
+                    self._known.pop(question_id, None)
                 item = _items(state.snapshot_now()).get(question_id)
                 if item is not None and "answer" in item:
                     state.commit(_telling(question, item["answer"]))
 
     def _twin_of(self, question: Question) -> str | None:
-        """Return the id of a question in the State that asks the same, and that nobody waits for."""
+        """Return the id of a question that asks the same and that nobody waits for: an answered one if there is one."""
         state = question.state
-        for question_id, item in _items(state.snapshot_now()).items():
+        items = sorted(_items(state.snapshot_now()).items(), key=lambda item: "answer" not in item[1])
+        for question_id, item in items:
             if question_id in self._awaited or self._is_of_another(question_id, state):
                 continue
             other = _restored(state, question_id, item)
@@ -210,9 +221,9 @@ def _entry(snap: Snapshot, at: datetime, items: Mapping[str, Json]) -> Entry:
     return ExtraDataEntry(snap.length, snap.turn, at, freeze_dict({INBOX_KEY: dict(items)}))
 
 
-def _opening(question: Question) -> Make:
+def _opening(question: Question, **answer: Json) -> Make:
     call_id = None if question.call is None else question.call.id
-    item = freeze_dict({"question": str(question), "call_id": call_id, "is_approval": question.is_approval})
+    item = freeze_dict({"question": str(question), "call_id": call_id, "is_approval": question.is_approval, **answer})
     return lambda snap, at: _entry(snap, at, {**_items(snap), question.id: item})
 
 
@@ -286,7 +297,9 @@ def _find_call(state: State, call_id: Json) -> ToolCall | None:
 
 
 def _same_call(a: ToolCall | None, b: ToolCall | None) -> bool:
-    return a is not None and b is not None and a.name == b.name and same(a.args, b.args)
+    if a is None or b is None or a.name != b.name:
+        return False
+    return same(a.args or FrozenDict(), b.args or FrozenDict())  # None stands for a blank text: no arguments
 
 
 def _no_such(question_id: str) -> LookupError:

@@ -51,6 +51,8 @@ async def ask(setup: Setup, state: State, prompt: str, returns: type[T], retries
                 break
     except BaseException as error:
         record_error(state, error, "ask", usage=spent + usage_of(error))
+        if isinstance(error, OutputError):
+            error.usage = spent
         raise
 
     def make(snap: Snapshot, at: datetime) -> Entry:

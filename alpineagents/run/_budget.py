@@ -1,11 +1,12 @@
 """Budgets: what a run, with all its subagents, may use; and the purses in which that is counted while it runs.
 
-Invariant: a request is counted, as reserved, before it is sent, without a checkpoint between looking and counting. So
-however many subagents ask at once, no more requests are sent than the budget allows.
+Invariant: a request is counted, as reserved, before it is sent, and looking and counting are one step, for tasks and
+threads. So however many subagents ask at once, no more requests are sent than the budget allows.
 """
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 from decimal import Decimal
 from math import isfinite
@@ -79,9 +80,12 @@ class Purse:
     def __init__(self, budget: Budget | None, above: Purse | None) -> None:
         self.spent = NO_USAGE
         """By the requests that have ended."""
+        self.lock: threading.RLock = threading.RLock() if above is None else above.lock
+        """One for the whole tree."""
         self._budget = budget
         self._above = above
-        self._began = trio.current_time()
+        self._clock = trio.lowlevel.current_clock()  # That of the run: an action may come from another thread's.
+        self._began = self._clock.current_time()
         self._sent = 0  # Requests that have ended, those included that didn't say what they used.
         self._running = 0  # Requests, and below what they have reserved.
         self._tokens = 0
@@ -112,7 +116,7 @@ class Purse:
         budget = self._budget
         if budget is None:
             return None
-        requests, seconds = self._sent + self._running, trio.current_time() - self._began
+        requests, seconds = self._sent + self._running, self._clock.current_time() - self._began
         tokens = self.spent.input_tokens + self.spent.output_tokens + self._tokens
         if budget.cost is not None:
             cost = None if self.spent.cost is None else self.spent.cost + self._cost
@@ -128,16 +132,18 @@ class Purse:
 
     def reserve(self, requests: int, tokens: int, cost: Decimal) -> None:
         """Count, here and above, what is about to be used; less than 0 gives it back."""
-        for purse in self.chain():
-            purse._running += requests
-            purse._tokens += tokens
-            purse._cost += cost
+        with self.lock:
+            for purse in self.chain():
+                purse._running += requests
+                purse._tokens += tokens
+                purse._cost += cost
 
     def spend(self, requests: int, usage: Usage) -> None:
         """Count, here and above, what was used."""
-        for purse in self.chain():
-            purse._sent += requests
-            purse.spent += usage
+        with self.lock:
+            for purse in self.chain():
+                purse._sent += requests
+                purse.spent += usage
 
 
 @final
@@ -155,30 +161,43 @@ class Spending:
     """
 
     def __init__(self, purse: Purse, state: Recorder, model: Model, tokens_read: int) -> None:
-        refuse_overspending(purse, state)
         self._purse = purse
         self._state = state
-        self._requests = 1
         size = Usage(input_tokens=tokens_read, output_tokens=model.max_tokens or 0)
         self._tokens = size.input_tokens + size.output_tokens
         self._cost = Decimal(0) if model.price is None else model.price.cost(size)
+        self._requests = 0
+        self._replies = 0  # How often tokens and cost are reserved.
         self._open = True
-        purse.reserve(1, self._tokens, self._cost)
+        self._one_more()
 
-    def again(self) -> None:
+    def again(self, *, anew: bool) -> None:
         """Reserve another request, since one is sent again, or to another model.
+
+        *anew*: something came of the one before, so this one's tokens come on top of what that may have used; else
+        they take its place.
 
         Raises:
             BudgetError: the budget is used up.
         """
-        refuse_overspending(self._purse, self._state)
+        with self._purse.lock:
+            if not anew:
+                self._replies -= 1
+                self._purse.reserve(0, -self._tokens, -self._cost)
+            self._one_more()
+
+    def _one_more(self) -> None:
+        with self._purse.lock:
+            refuse_overspending(self._purse, self._state)
+            self._purse.reserve(1, self._tokens, self._cost)
         self._requests += 1
-        self._purse.reserve(1, 0, Decimal(0))
+        self._replies += 1
 
     def end(self, usage: Usage) -> None:
         """Say what was used. A request that doesn't say that it was one counts as one, too."""
-        self._give_back()
-        self._purse.spend(max(self._requests, usage.requests), usage)
+        with self._purse.lock:
+            self._give_back()
+            self._purse.spend(max(self._requests, usage.requests), usage)
 
     def __enter__(self) -> Spending:
         return self
@@ -189,7 +208,7 @@ class Spending:
     def _give_back(self) -> None:
         if self._open:
             self._open = False
-            self._purse.reserve(-self._requests, -self._tokens, -self._cost)
+            self._purse.reserve(-self._requests, -self._tokens * self._replies, -self._cost * self._replies)
 
 
 def refuse_overspending(purse: Purse, state: Recorder) -> None:

@@ -63,7 +63,7 @@ class ToolProgress(Value):
 @final
 @attrs.frozen(eq=False, repr=False)
 class ToolEnd(Value):
-    """A tool call got its result."""
+    """A tool call got its result, whichever way it ended. What its thread gives later is an ``EntryAdded`` only."""
 
     state: State
     """Whose call it is."""
@@ -89,7 +89,10 @@ class EntryAdded(Value):
 @final
 @attrs.frozen(eq=False, repr=False)
 class RunEnd(Value):
-    """A run has ended, the streamed one or a subagent's. Nothing of this run comes after it."""
+    """A run has ended, the streamed one or a subagent's. Nothing of this run comes after it.
+
+    A late result that comes when its run is over is in the history alone.
+    """
 
     state: State
     """Which State was run."""

@@ -7,26 +7,35 @@ unless it has its own, and is held to the budgets and the refusals of all runs a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
+from .._hooks import seen
 from ..state import State, parent_call
 from ._keeper import keeping
-from ._setup import Setup, as_store
+from ._setup import Setup, as_store, first
 
 T = TypeVar("T")
+
+standing_in: Final[ContextVar[Callable[[Setup, State], Setup] | None]] = ContextVar(
+    "alpineagents.standing_in", default=None
+)
+"""Puts stand-ins in place of what settings call outside: where a saved run is replayed."""
 
 
 def inside(setup: Setup, state: State) -> Setup:
     """Return the settings of what begins here and isn't part of a run of *state* itself."""
+    if (stand_ins := standing_in.get()) is not None:
+        setup = stand_ins(setup, state)
     call = parent_call(state)
     above = None if call is None else call.run
     if call is None or not isinstance(above, Setup):
         return setup
-    store = setup.store or as_store(state) or above.store or as_store(call.state)
+    store = first(setup.store, as_store(state), above.store, as_store(call.state))
     return _inherited(attrs.evolve(setup, store=store), above)
 
 
@@ -47,6 +56,8 @@ def of_action(setup: Setup, state: State) -> Setup:
         return setup
     if run.agent is setup.agent:
         return run
+    if (stand_ins := standing_in.get()) is not None:
+        setup = stand_ins(setup, state)
     if run.above is not None:
         setup = _inherited(setup, run.above)
     return _watched(attrs.evolve(setup, purse=run.purse), run)
@@ -88,9 +99,10 @@ async def acted(action: Callable[..., Awaitable[T]], setup: Setup, state: State,
         return result
     effective = inside(setup, state)
     alone = partial(_alone, action, effective, state, *args)
-    return await keeping(state, effective.store or as_store(state), alone)
+    return await keeping(state, first(effective.store, as_store(state)), alone)
 
 
 async def _alone(action: Callable[..., Awaitable[T]], setup: Setup, state: State, *args: Any) -> T:
+    seen(state)
     async with setup.model.session():
         return await action(setup, state, *args)

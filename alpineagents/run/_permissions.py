@@ -15,6 +15,7 @@ from .._contracts import Tool
 from .._errors import NoHumanError, PermissionWarning, ToolError
 from ..record._blocks import TextBlock, ToolCall
 from ..record._entries import StoppedByPermission, ToolOutcome, ToolResultEntry
+from ..record._frozen import FrozenDict
 from ..state import State, close_stopped, closing, current_calls, error_text, surrounded
 from ..tools import failed
 from ..tools._by_human import DecideByHuman
@@ -33,6 +34,8 @@ class _Decision:
     verdict: Verdict
     by: str | None
     error: ToolError | None = None
+    approval: DecideByHuman | None = None
+    """The permission, where it asked a person."""
 
 
 def refuse_without_human(setup: Setup) -> None:
@@ -49,7 +52,8 @@ def refuse_without_human(setup: Setup) -> None:
 async def permitted(setup: Setup, state: State, asked: Sequence[tuple[ToolCall, Tool]]) -> dict[str, str | None]:
     """Ask about each call in order, and record what is refused.
 
-    A refusal that stops the run closes all calls that are left, and then none may run. Checkpoint: if a check is one.
+    A refusal that stops the run closes all calls that are left, and then none may run. What a person has said of those
+    is given back, whatever keeps them from running. Checkpoint: if a check is one.
 
     Args:
         setup: With the rules to ask.
@@ -64,18 +68,34 @@ async def permitted(setup: Setup, state: State, asked: Sequence[tuple[ToolCall, 
     """
     rules = in_order(setup.rules or ())
     allowed: dict[str, str | None] = {}
-    for call, tool in asked:
-        decision = await _decided(setup, rules, state, call, tool)
-        if decision is None:
-            _refuse(setup, state, call, _Decision(Denied(UNDECIDED), None))
-            warnings.warn(PermissionWarning(call.name), stacklevel=2)
-        elif isinstance(decision.verdict, Allowed):
-            allowed[call.id] = decision.by
-        else:
-            _refuse(setup, state, call, decision)
-            if decision.verdict.stop:
+    approved: list[tuple[DecideByHuman, ToolCall]] = []
+    try:
+        for call, tool in asked:
+            decision = await _decided(setup, rules, state, call, tool)
+            if decision is None:
+                _refuse(setup, state, call, _Decision(Denied(UNDECIDED), None))
+                warnings.warn(PermissionWarning(call.name), stacklevel=2)
+            elif isinstance(decision.verdict, Allowed):
+                allowed[call.id] = decision.by
+                if decision.approval is not None:
+                    approved.append((decision.approval, call))
+            elif decision.verdict.stop:
+                _give_back(state, approved)
+                _refuse(setup, state, call, decision)
                 return {}
+            else:
+                _refuse(setup, state, call, decision)
+        await trio.lowlevel.checkpoint_if_cancelled()  # a check may have caught it: nothing starts any more
+    except BaseException:
+        _give_back(state, approved)
+        raise
     return allowed
+
+
+def _give_back(state: State, approved: list[tuple[DecideByHuman, ToolCall]]) -> None:
+    while approved:
+        permission, call = approved.pop(0)
+        told(permission.give_back, state, call)
 
 
 def _refuse(setup: Setup, state: State, call: ToolCall, decision: _Decision) -> None:
@@ -96,15 +116,18 @@ def _refuse(setup: Setup, state: State, call: ToolCall, decision: _Decision) -> 
 async def _decided(setup: Setup, rules: Sequence[Rule], state: State, call: ToolCall, tool: Tool) -> _Decision | None:
     """Ask one rule after the other. What a check starts is part of the call: its subagents, and what waits for it."""
     token = current_calls.set(surrounded(state, call.id, setup))
+    # A blank text stands for no arguments, and then a check shall not have to deal with None.
+    shown = call if call.args is not None else attrs.evolve(call, args=FrozenDict(), raw_args=None)
     try:
         for rule in rules:
             permission = _with_human(rule, setup)
             try:
-                verdict = checked_verdict(permission, await _checked(permission, state, call, tool))
+                verdict = checked_verdict(permission, await _checked(permission, state, shown, tool))
             except ToolError as error:
                 return _Decision(Denied(_text_of(error, tool)), _name_of(permission), error)
             if verdict is not None:
-                return _Decision(verdict, _name_of(permission))
+                approval = permission if isinstance(permission, DecideByHuman) else None
+                return _Decision(verdict, _name_of(permission), approval=approval)
     except BaseException as error:
         if not is_interrupt(error):
             record_error(state, error, "use_tools", call=call)
@@ -116,7 +139,7 @@ async def _decided(setup: Setup, rules: Sequence[Rule], state: State, call: Tool
 
 def _with_human(rule: Rule, setup: Setup) -> Permission:
     if isinstance(rule.permission, DecideByHuman) and rule.permission.human is None:
-        return DecideByHuman(rule.human or setup.human)
+        return DecideByHuman(setup.human if rule.human is None else rule.human)
     return rule.permission
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 import trio
 
 from .._errors import BudgetError, ResumeWarning
+from .._hooks import seen
+from ..record._blocks import ToolCall
 from ..record._entries import (
     AgentInfo,
     Entry,
@@ -18,11 +20,23 @@ from ..record._entries import (
 )
 from ..record._frozen import Json
 from ..record._messages import Message
-from ..state import State, close_pending, parent_call
+from ..state import State, parent_call
 from ._groups import leaves, most_important
 from ._inherit import of_run
 from ._keeper import keeping
-from ._setup import Setup, as_store, how_closed, is_recorded, record_error, refuse_finished, told, unprotected
+from ._setup import (
+    Setup,
+    as_store,
+    close_all,
+    first,
+    how_closed,
+    is_recorded,
+    record_error,
+    refuse_finished,
+    told,
+    told_closed,
+    unprotected,
+)
 
 
 def as_state(subject: str | State) -> State:
@@ -44,10 +58,14 @@ async def run(setup: Setup, state: State) -> Json:
 
         refuse_without_human(effective)
     with state.in_run(effective):
-        await trio.lowlevel.checkpoint()
-        if effective.sinks:
-            return await _followed(effective, state)
-        return await _kept(effective, state)
+        seen(state)
+        try:
+            await trio.lowlevel.checkpoint()
+            if effective.sinks:
+                return await _followed(effective, state)
+            return await _kept(effective, state)
+        finally:
+            seen(state)
 
 
 async def _followed(setup: Setup, state: State) -> Json:
@@ -71,7 +89,7 @@ async def _followed(setup: Setup, state: State) -> Json:
 def _kept(setup: Setup, state: State) -> Awaitable[Json]:
     """Return the run, to be awaited: saved where there is a store. Not async itself: each frame is 200 bytes a run."""
     work = partial(_work, setup, state)
-    store = setup.store or as_store(state)
+    store = first(setup.store, as_store(state))
     return work() if store is None else keeping(state, store, work)
 
 
@@ -87,12 +105,12 @@ async def _work(setup: Setup, state: State) -> Json:
             except Exception as error:
                 if not _ended_by_budget(setup, state, error):
                     raise
-            close_pending(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
+            closed = close_all(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
         except BaseException as error:
-            _close(state, start, error)
-            _report_end(setup, state, error)
+            closed = _close(state, start, error)
+            _report_end(setup, state, closed, error)
             raise
-        _report_end(setup, state, None)
+        _report_end(setup, state, closed, None)
     return state.answer
 
 
@@ -121,23 +139,30 @@ def _ended_by_budget(setup: Setup, state: State, error: Exception) -> bool:
     return stopped is not None
 
 
-def _report_end(setup: Setup, state: State, error: BaseException | None) -> None:
-    """Tell the reporter; what it raises is recorded, and comes out unless the run's own error does."""
+def _report_end(setup: Setup, state: State, closed: Sequence[ToolCall], error: BaseException | None) -> None:
+    """Tell the reporter of the calls that the end has closed, and of the end.
+
+    What it raises is recorded, and comes out unless the run's own error does.
+    """
+    if setup.reporter is None:
+        return
+    failures = told_closed(setup, state, closed)
     try:
-        if setup.reporter is not None:
-            told(setup.reporter.on_run_end, state, error)
-    except BaseException as failure:
-        record_error(state, failure, "run")
-        if error is None:
-            raise
-        raise most_important([error, failure])  # noqa: B904  # neither is the other's cause
+        told(setup.reporter.on_run_end, state, error)
+    except BaseException as failure:  # noqa: BLE001  # raised below
+        failures.append(failure)
+    for each in failures:
+        if not is_recorded(state, 0, each):
+            record_error(state, each, "run")
+    if failures:
+        raise most_important(failures if error is None else [error, *failures])
 
 
-def _close(state: State, start: Entry | None, error: BaseException) -> None:
-    """Record how the run was cut short, once, and close its calls."""
+def _close(state: State, start: Entry | None, error: BaseException) -> Sequence[ToolCall]:
+    """Record how the run was cut short, once, and close its calls; return those."""
     if not is_recorded(state, 0 if start is None else start.seq, error):
         record_error(state, error, "run")
-    close_pending(state, *how_closed(error))
+    return close_all(state, *how_closed(error))
 
 
 def _warn_if_another(info: AgentInfo, state: State) -> None:

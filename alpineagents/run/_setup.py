@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -25,7 +25,7 @@ from ..record._entries import (
 from ..record._messages import NO_USAGE, ToolSpec, Usage
 from ..record._replay import turn_of_error
 from ..record._snapshot import Snapshot
-from ..state import Recorder, State, error_text
+from ..state import Recorder, State, close_pending, error_text
 from ..state._closing import MAY_HAVE_RUN
 from ._groups import is_cancellation, is_interrupt
 
@@ -77,9 +77,36 @@ def told(fn: Callable[..., None], *args: Any) -> None:
     fn(*args)
 
 
+def close_all(state: Recorder, outcome: ToolOutcome, text: str) -> Sequence[ToolCall]:
+    """Close every pending call, and return those."""
+    calls = state.pending_calls
+    close_pending(state, outcome, text)
+    return calls
+
+
+def told_closed(setup: Setup, state: State, calls: Sequence[ToolCall]) -> list[BaseException]:
+    """Tell the reporter of *calls*, which were cut short, what their results are. Returns what it raised."""
+    failures: list[BaseException] = []
+    if setup.reporter is None or not calls:
+        return failures
+    ids = {call.id for call in calls}
+    results = [entry for entry in state.history if isinstance(entry, ToolResultEntry) and not entry.late]
+    for entry in [result for result in results if result.call.id in ids]:
+        try:
+            told(setup.reporter.on_tool_end, state, entry.call, entry.content, entry.outcome)
+        except BaseException as failure:  # noqa: BLE001  # raised by who is told of it
+            failures.append(failure)
+    return failures
+
+
 def as_store(state: Recorder) -> Store | None:
     """Return the Store that a State was loaded from or saved in."""
     return state.store if isinstance(state.store, Store) else None
+
+
+def first(*choices: T | None) -> T | None:
+    """Return the first that isn't None. An empty Store is a Store, whatever its truth is."""
+    return next((choice for choice in choices if choice is not None), None)
 
 
 def how_closed(error: BaseException) -> tuple[ToolOutcome, str]:

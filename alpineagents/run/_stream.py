@@ -8,9 +8,9 @@ no bound, since the run must not wait for its watcher; text of one State that wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any, Self, final
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from typing import Any, Self, TypeVarTuple, Unpack, final
 
 import attrs
 import trio
@@ -26,6 +26,8 @@ from ._groups import most_important, parts
 from ._run import run
 from ._setup import Setup
 from ._tee import Sink, tee
+
+Ts = TypeVarTuple("Ts")
 
 
 @final
@@ -94,14 +96,14 @@ class _Buffer:
 class _Followed:
     """One run of one State: moves its entries to the buffer."""
 
-    def __init__(self, state: State, purse: Purse, buffer: _Buffer) -> None:
+    def __init__(self, state: State, purse: Purse, buffer: _Buffer, token: trio.lowlevel.TrioToken) -> None:
         self.state = state
         self.purse = purse
         self.started = False
         """Whether it has: the end of a run that never started is not told."""
         self._buffer = buffer
         self._ended = False
-        self._token = trio.lowlevel.current_trio_token()
+        self._token = token
         self._next = state.snapshot_now().length
         self._hearing: AbstractContextManager[None] = state.heard_by(self)
         self._hearing.__enter__()
@@ -130,7 +132,11 @@ class _Followed:
 
 @final
 class _Collector(Sink):
-    """Turns what a run and its subagents report into events."""
+    """Turns what a run and its subagents report into events.
+
+    What is reported in another thread's event loop, where somebody acts on a State that is followed, is handed over to
+    the one of the stream: there alone are its tasks to be woken.
+    """
 
     def __init__(self, root: State, buffer: _Buffer) -> None:
         self.begun = trio.Event()
@@ -141,18 +147,22 @@ class _Collector(Sink):
         """Of the streamed run, once there is one."""
         self._root = root
         self._buffer = buffer
-        self._followed: dict[State, _Followed] = {}
+        self._followed: dict[State, _Followed] = {}  # The latest run of each.
+        self._token = trio.lowlevel.current_trio_token()
 
     def begin(self, state: State, purse: Purse) -> None:
-        self._followed[state] = _Followed(state, purse, self._buffer)
+        self._followed[state] = _Followed(state, purse, self._buffer, self._token)
         if state is self._root:
             self.purse = purse
 
     def end(self, state: State, error: BaseException | None) -> None:
-        followed = self._followed.pop(state)
+        followed = self._followed[state]
+        self._here(self._end, followed, RunEnd(state, state.answer, error, followed.purse.spent))
+
+    def _end(self, followed: _Followed, event: RunEnd) -> None:
         followed.end()
         if followed.started:
-            self._buffer.add(RunEnd(state, state.answer, error, followed.purse.spent))
+            self._buffer.add(event)
 
     def on_run_start(self, state: State, agent: Any) -> None:
         self._followed[state].started = True
@@ -161,30 +171,41 @@ class _Collector(Sink):
             self.begun.set()
 
     def on_text(self, state: State, text: str) -> None:
-        self._move(state)
-        self._buffer.add_text(state, StreamedText, text)
+        self._here(self._add_text, state, StreamedText, text)
 
     def on_thinking(self, state: State, text: str) -> None:
-        self._move(state)
-        self._buffer.add_text(state, StreamedThinking, text)
+        self._here(self._add_text, state, StreamedThinking, text)
 
     def on_tool_start(self, state: State, call: ToolCall) -> None:
-        self._move(state)
-        self._buffer.add(ToolStart(state, call))
+        self._here(self._add, ToolStart(state, call))
 
     def on_tool_progress(
         self, state: State, call: ToolCall, done: float, total: float | None, text: str | None
     ) -> None:
-        self._move(state)
-        self._buffer.add(ToolProgress(state, call, done, total, text))
+        self._here(self._add, ToolProgress(state, call, done, total, text))
 
     def on_tool_end(self, state: State, call: ToolCall, result: tuple[ResultBlock, ...], outcome: ToolOutcome) -> None:
+        self._here(self._add, ToolEnd(state, call, result, outcome))
+
+    def _add(self, event: Event) -> None:
+        self._move(event.state)
+        self._buffer.add(event)
+
+    def _add_text(self, state: State, kind: type[StreamedText] | type[StreamedThinking], text: str) -> None:
         self._move(state)
-        self._buffer.add(ToolEnd(state, call, result, outcome))
+        self._buffer.add_text(state, kind, text)
 
     def _move(self, state: State) -> None:
         if (followed := self._followed.get(state)) is not None:  # none where an action is on without a run
             followed.move()
+
+    def _here(self, fn: Callable[[Unpack[Ts]], None], *args: *Ts) -> None:
+        """Call *fn* in the trio run of the stream: now, if this is it, else soon."""
+        if trio.lowlevel.current_trio_token() is self._token:
+            fn(*args)
+            return
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(fn, *args)
 
 
 @final

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from .._threads import thread_waits
 from ..state import call_nursery, runs_event_loop
 
 T = TypeVar("T")
@@ -36,8 +37,10 @@ def _run_in(nursery: trio.Nursery, fn: Callable[[], Awaitable[T]]) -> T:
     ended: SimpleQueue[Callable[[], T]] = SimpleQueue()
 
     async def task() -> None:
+        call_nursery.set(None)  # The threads that the task itself starts are not the call's.
         try:
-            result = await fn()
+            with thread_waits():
+                result = await fn()
         except BaseException as error:
             ended.put(functools.partial(_raise, error))
             if isinstance(error, trio.Cancelled):

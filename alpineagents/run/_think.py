@@ -149,7 +149,7 @@ class _Emit:
         state, reporter = self._state, self._reporter
         if isinstance(event, ModelEvent):
             if self._spending is not None and event.kind in ANOTHER_REQUEST:
-                self._spending.again()
+                self._spending.again(anew=event.kind == "continued" or bool(event.data.get("restarted")))
             state.commit(lambda snap, at: ModelEventEntry(snap.length, snap.turn, at, event))
             if reporter is not None:
                 reporter.on_model_event(state, event)

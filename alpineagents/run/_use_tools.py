@@ -10,17 +10,21 @@ import attrs
 import trio
 
 from .._contracts import Tool, ToolContext
-from .._errors import ToolInputError
+from .._errors import ToolError, ToolInputError
 from ..record._blocks import ResultBlock, ToolCall
-from ..record._entries import Entry, ToolResultEntry
+from ..record._entries import Entry, ToolOutcome, ToolResultEntry
 from ..record._frozen import FrozenDict
 from ..record._messages import NO_USAGE
 from ..record._snapshot import Snapshot
-from ..state import State, close_call, close_pending, current_calls, surrounded
+from ..state import State, close_call, current_calls, surrounded
 from ..tools import Ending, failed, read_args, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
+from ._isolated import Isolated
 from ._keeper import barrier
-from ._setup import Setup, how_closed, is_recorded, record_error, refuse_finished, told
+from ._setup import Setup, close_all, how_closed, is_recorded, record_error, refuse_finished, told, told_closed
+
+_MOST_NAMES = 100
+"""Tools that the model is told of where it asked for one that there isn't."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -53,8 +57,18 @@ async def use_tools(setup: Setup, state: State) -> None:
             if not is_recorded(state, start, error):
                 record_error(state, error, "use_tools")
             if is_interrupt(error):
-                close_pending(state, *how_closed(error))
+                _close_interrupted(setup, state, start, error)
             raise
+
+
+def _close_interrupted(setup: Setup, state: State, start: int, error: BaseException) -> None:
+    """Close what is pending, and tell the reporter. What that raises is recorded, and comes out if it is more."""
+    failures = told_closed(setup, state, close_all(state, *how_closed(error)))
+    for failure in failures:
+        if not is_recorded(state, start, failure):
+            record_error(state, failure, "use_tools")
+    if failures:
+        raise most_important([error, *failures])
 
 
 def _refuse_without_human(setup: Setup) -> None:
@@ -91,11 +105,14 @@ def _plan(setup: Setup, state: State) -> list[_Planned]:
         try:
             tool = _find(setup, snap, call)
             planned.append(_Planned(call, tool, read_args(tool, _args(snap, call))))
-        except ToolInputError as error:
+        except ToolError as error:
             wrong = failed(error, setup.tool_map.get(call.name))
             _record(state, call, wrong)
             if setup.reporter is not None:
                 told(setup.reporter.on_tool_end, state, call, wrong.content, wrong.outcome)
+        except Exception as error:
+            record_error(state, error, "use_tools", call=call)
+            raise
     return planned
 
 
@@ -109,7 +126,9 @@ def _find(setup: Setup, snap: Snapshot, call: ToolCall) -> Tool:
     parts = (call.name[:100], call.name[:100].rpartition(".")[2])  # some write functions.read_file
     near = [match for part in parts for match in difflib.get_close_matches(part, shown, n=1)]
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise ToolInputError(f"There is no tool {call.name!r:.100}.{hint} Available: {', '.join(shown) or 'none'}.")
+    more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
+    known = ", ".join(shown[:_MOST_NAMES]) or "none"
+    raise ToolInputError(f"There is no tool {call.name!r:.100}.{hint} Available: {known}{more}.")
 
 
 def _args(snap: Snapshot, call: ToolCall) -> Any:
@@ -129,7 +148,7 @@ def _args(snap: Snapshot, call: ToolCall) -> Any:
 
 async def _alone(setup: Setup, state: State, one: _Planned) -> None:
     try:
-        await _run_one(setup, state, one)
+        await Isolated(_run_one(setup, state, one))
     except BaseException as error:
         _record_failure(state, one.call, error)
         raise
@@ -148,10 +167,10 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
     async def task(one: _Planned) -> None:
         try:
             if slots is None or one.tool.is_subagent:
-                await _run_one(setup, state, one)
+                await _run_one(setup, state, one, failures)
             else:
                 async with slots:
-                    await _run_one(setup, state, one)
+                    await _run_one(setup, state, one, failures)
         except BaseException as error:
             if is_cancellation(error):
                 raise
@@ -169,7 +188,11 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
         raise most_important(failures)
 
 
-async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
+async def _run_one(setup: Setup, state: State, one: _Planned, failures: Sequence[BaseException] = ()) -> None:
+    """Run a call, in a context of its own.
+
+    *failures*: what others have raised that run at the same time. The first is why they all are cancelled.
+    """
     call, tool = one.call, one.tool
     if setup.reporter is not None:
         told(setup.reporter.on_tool_start, state, call)
@@ -180,18 +203,19 @@ async def _run_one(setup: Setup, state: State, one: _Planned) -> None:
         lambda content, outcome, error, full=None: _record_late(state, one, Ending(content, outcome, full, error)),
         None if setup.reporter is None else setup.reporter.on_tool_progress,
     )
-    token = current_calls.set(surrounded(state, call.id, setup))
+    current_calls.set(surrounded(state, call.id, setup))
     try:
         ending = await run_call(tool, one.args, context)
     except BaseException as error:
         if tool.abandon_on_cancel and is_interrupt(error):
-            close_call(state, call, *how_closed(error))  # its thread goes on; what it gives will be a late result
+            # Its thread goes on; what it gives will be a late result.
+            close_call(state, call, *how_closed(failures[0] if failures else error))
+            if unreported := told_closed(setup, state, [call]):
+                raise most_important([error, *unreported])  # noqa: B904  # neither is the other's cause
         raise
-    finally:
-        current_calls.reset(token)
-    _record(state, call, ending, one.decided_by)
+    result = _record(state, call, ending, one.decided_by) or _result_of(state, call)
     if setup.reporter is not None:
-        told(setup.reporter.on_tool_end, state, call, ending.content, ending.outcome)
+        told(setup.reporter.on_tool_end, state, call, result.content, result.outcome)
 
 
 def _record_failure(state: State, call: ToolCall, error: BaseException) -> None:
@@ -199,18 +223,30 @@ def _record_failure(state: State, call: ToolCall, error: BaseException) -> None:
         record_error(state, error, "use_tools", call=call)
 
 
-def _record(state: State, call: ToolCall, ending: Ending, decided_by: str | None = None) -> None:
-    def make(snap: Snapshot, at: datetime) -> Entry | None:
-        if not snap.is_pending(call.id):  # it timed out, and meanwhile its thread has given its own result
-            return None
-        return _entry(state, snap, at, call, ending, decided_by, late=False)
+def _record(state: State, call: ToolCall, ending: Ending, decided_by: str | None = None) -> ToolResultEntry | None:
+    """Record how a call ended; None if it timed out, and meanwhile its thread has given its own result."""
 
-    state.commit(make)
+    def make(snap: Snapshot, at: datetime) -> Entry | None:
+        return _entry(state, snap, at, call, ending, decided_by, late=False) if snap.is_pending(call.id) else None
+
+    entry = state.commit(make)
+    return entry if isinstance(entry, ToolResultEntry) else None
+
+
+def _result_of(state: State, call: ToolCall) -> ToolResultEntry:
+    """Return what closed a call."""
+    return next(
+        entry
+        for entry in reversed(state.history)
+        if isinstance(entry, ToolResultEntry) and not entry.late and entry.call.id == call.id
+    )
 
 
 def _record_late(state: State, one: _Planned, ending: Ending) -> None:
-    def make(snap: Snapshot, at: datetime) -> Entry:
+    def make(snap: Snapshot, at: datetime) -> Entry | None:
         late = not snap.is_pending(one.call.id)
+        if ending.outcome is ToolOutcome.INTERRUPTED and not late:
+            return None  # no result of its own; whoever has given the call up is about to say why
         return _entry(state, snap, at, one.call, ending, one.decided_by, late=late)
 
     state.commit(make)

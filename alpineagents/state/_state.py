@@ -10,6 +10,7 @@ from typing import Final, NoReturn, SupportsIndex, cast, final, get_args
 
 import trio
 
+from .._hooks import witness
 from ..record._blocks import ToolCall
 from ..record._conversation import clearable, first_fault
 from ..record._entries import (
@@ -94,6 +95,8 @@ class State(Recorder):
             self.commit(lambda snap, at: ContextChangeEntry(snap.length, snap.turn, at, change))
         if data:
             self.commit(lambda snap, at: ExtraDataEntry(snap.length, snap.turn, at, data))
+        if (tell := witness.get()) is not None:
+            tell(self)
 
     def add_message(self, message: Message) -> Receipt:
         """Add a message from the person or a notice from your code.

@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from .._threads import in_thread
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -36,7 +38,7 @@ class Threads:
         then it raises Cancelled at once, and *fn* goes on unwatched. A write may be abandoned because appends are
         idempotent by seq: whether it happened or not, the next one with the same entries succeeds.
         """
-        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=abandon_on_cancel, limiter=self._limiter())
+        return await in_thread(fn, *args, abandon_on_cancel=abandon_on_cancel, limiter=self._limiter())
 
     def _limiter(self) -> trio.CapacityLimiter:
         limiters = _limiters.get()

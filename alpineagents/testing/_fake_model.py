@@ -21,9 +21,10 @@ from ..state._clock import new_id
 Item: TypeAlias = "str | ToolCall | Reply | BaseException | list[str | ToolCall]"
 """One answer: text, a call, several of both, a whole Reply, or an exception to raise."""
 
-Script: TypeAlias = (
-    "Iterable[Item | Callable[[Request], Item | Awaitable[Item]]] | Callable[[Request], Item | Awaitable[Item]]"
-)
+Answer: TypeAlias = "Item | Callable[[Request], Item | Awaitable[Item]]"
+"""An answer, or a plain or async function that makes it of the Request."""
+
+Script: TypeAlias = "Iterable[Answer] | Callable[[Request], Item | Awaitable[Item]]"
 
 USAGE = Usage(input_tokens=10, output_tokens=10, requests=1)
 """What each request costs, unless a Reply says otherwise."""
@@ -87,6 +88,16 @@ class FakeModel(Model):
     def remaining(self) -> int:
         """How many answers are left."""
         return len(self._script)
+
+    def add(self, *answers: Answer) -> None:
+        """Lengthen the script.
+
+        Raises:
+            TypeError: it is a function, which answers every request.
+        """
+        if self._always is not None:
+            raise TypeError("this FakeModel's script is a function, which answers every request: FakeModel([...])")
+        self._script.extend(answers)
 
     async def respond(self, request: Request, emit: Emit) -> Reply:
         """Return the next answer. Checkpoint: yes."""

@@ -101,7 +101,6 @@ class ProviderServer:
         self._delay = delay
         self._port = 0
         self._formats = copy.deepcopy(_FORMATS)  # They may remember what they sent.
-        self._nursery_manager = trio.open_nursery()
         self._crash: Exception | None = None
 
     @property
@@ -119,6 +118,7 @@ class ProviderServer:
         self._script.extend(answers)
 
     async def __aenter__(self) -> Self:
+        self._nursery_manager = trio.open_nursery()  # not before: a fixture makes the server outside trio
         self._nursery = await self._nursery_manager.__aenter__()
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self._port = listeners[0].socket.getsockname()[1]

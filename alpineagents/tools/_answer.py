@@ -16,7 +16,7 @@ from ._misfit import excerpt, is_a, read
 from ._schema import schema_of, shape_of
 from ._shapes import Shape, parse_json
 
-_FENCED = re.compile(r"```\w*\s*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```\w*[^\S\n]*\n(.*?)```", re.DOTALL)
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import attrs
 
-from ._misfit import Misfit, Problem, is_a, json_type, misfit
+from ._misfit import Misfit, Problem, Reading, is_a, json_type, misfit
 from ._shapes import AnyShape, Schema, Shape, choice_key, parse_json
 
 
@@ -23,11 +23,11 @@ class ArrayShape(Shape):
         schema: Schema = {"type": "array", "items": self.items.schema(defs)}
         return schema | {"uniqueItems": True} if self.is_set() else schema
 
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         if not is_a(list, value):
-            return decoded(self, list, value, forgive)
-        items = read_each(self.items, enumerate(value), forgive).values()
-        if self.is_set() and not forgive and len({_json_key(item) for item in value}) < len(value):
+            return decoded(self, list, value, how)
+        items = read_each(self.items, enumerate(value), how).values()
+        if self.is_set() and not how.forgives and len({_json_key(item) for item in value}) < len(value):
             raise misfit("array without repetitions", value)
         return list(items) if self.make is list else self.make(items)
 
@@ -60,16 +60,16 @@ class TupleShape(Shape):
         prefix = {"prefixItems": schemas} if schemas else {}
         return schema | prefix | {"items": {"anyOf": different} if different else {}}
 
-    def read(self, value: Any, forgive: bool) -> tuple[Any, ...]:
+    def read(self, value: Any, how: Reading) -> tuple[Any, ...]:
         if not is_a(list, value):
-            return decoded(self, list, value, forgive)  # type: ignore[no-any-return]  # what read() returns
+            return decoded(self, list, value, how)  # type: ignore[no-any-return]  # what read() returns
         if len(value) != len(self.items):
             raise misfit(self.wanted(), value)
         results: list[Any] = []
         problems: list[Problem] = []
         for index, (shape, item) in enumerate(zip(self.items, value, strict=True)):
             try:
-                results.append(shape.read(item, forgive))
+                results.append(shape.read(item, how))
             except Misfit as error:
                 problems += error.under(index)
         if problems:
@@ -84,7 +84,7 @@ class TupleShape(Shape):
         return {list: 1}
 
 
-def read_each(shape: Shape, items: Iterable[tuple[Any, Any]], forgive: bool) -> dict[Any, Any]:
+def read_each(shape: Shape, items: Iterable[tuple[Any, Any]], how: Reading) -> dict[Any, Any]:
     """Return what *shape* reads of each item, by its key.
 
     Raises:
@@ -95,7 +95,7 @@ def read_each(shape: Shape, items: Iterable[tuple[Any, Any]], forgive: bool) -> 
     problems: list[Problem] = []
     for key, item in items:
         try:
-            results[key] = read(item, forgive)
+            results[key] = read(item, how)
         except Misfit as error:
             problems += error.under(key)
     if problems:
@@ -103,13 +103,13 @@ def read_each(shape: Shape, items: Iterable[tuple[Any, Any]], forgive: bool) -> 
     return results
 
 
-def decoded(shape: Shape, kind: type, value: Any, forgive: bool) -> Any:
+def decoded(shape: Shape, kind: type, value: Any, how: Reading) -> Any:
     """Read the list or object that *value* may hold as JSON text; what else is wrong with it is nobody's business."""
-    if forgive and type(value) is str:
+    if how.forgives and type(value) is str:
         try:
             inner = parse_json(value)
             if isinstance(inner, kind):
-                return shape.read(inner, True)
+                return shape.read(inner, how)
         except (ValueError, RecursionError, Misfit):
             pass
     raise misfit(shape.wanted(), value)

@@ -16,8 +16,8 @@ from typing import Any, final
 import attrs
 
 from ._arrays import ArrayShape
-from ._compounds import DescribedShape, DictShape
-from ._misfit import misfit
+from ._compounds import DescribedShape, DictShape, ReferenceShape
+from ._misfit import Reading, misfit
 from ._shapes import FloatShape, IntShape, PlainShape, Schema, Shape
 from ._unions import UnionShape
 
@@ -85,8 +85,8 @@ class BoundShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {**self.shape.schema(defs), **self.limits}
 
-    def read(self, value: Any, forgive: bool) -> Any:
-        result = self.shape.read(value, forgive)
+    def read(self, value: Any, how: Reading) -> Any:
+        result = self.shape.read(value, how)
         measured = value if type(value) in (int, float) else result  # a number as it came: a float may round it
         for keyword, limit in self.limits.items():
             keeps, _ = _CHECKS[keyword]
@@ -162,6 +162,8 @@ def _limited(shape: Shape, limits: Mapping[str, Any], left: dict[str, Any]) -> S
         return DescribedShape(_limited(shape.shape, limits, left), shape.description)
     if isinstance(shape, UnionShape):
         return UnionShape(tuple([_limited(member, limits, left) for member in shape.members]))
+    if isinstance(shape, ReferenceShape):  # a class, which has none; and it may be under way
+        return shape
     keywords = _keywords(shape.core())
     own = {keywords[name]: value for name, value in limits.items() if name in keywords and _is_limit(name, value)}
     for name in limits:
@@ -192,10 +194,20 @@ def _keywords(core: Shape) -> Mapping[str, str]:
 
 def _is_limit(name: str, value: Any) -> bool:
     if name == "pattern":
-        return isinstance(value, str)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return isinstance(value, str) and _is_regex(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return isinstance(value, int) if name.endswith("length") else name != "multiple_of" or value > 0
+    if name.endswith("length"):
+        return isinstance(value, int) and value >= 0
+    return (isinstance(value, int) or isfinite(value)) and (name != "multiple_of" or value > 0)
+
+
+def _is_regex(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _both(name: str, one: Any, two: Any) -> Any:

@@ -59,7 +59,7 @@ class DecideByHuman(Value, DecidePermission):
             return Allowed()
         if self.human is None:
             raise NoHumanError("DecideByHuman has nobody to ask: Agent(..., human=...), or DecideByHuman(human=...)")
-        question = Question(approval_text(call), id=new_id(), state=state, call=call, is_approval=True)
+        question = _question(state, call)
         try:
             answer = approval(await self.human.ask(question, Approval))
         except WaitingForAnswerError as error:
@@ -71,6 +71,15 @@ class DecideByHuman(Value, DecidePermission):
 
         state.commit_all([answered, allowing_always(call.name)] if answer == "always" else [answered])
         return Denied(_NO) if answer == "no" else Allowed()
+
+    def give_back(self, state: State, call: ToolCall) -> None:
+        """Say that *call*, which was allowed here, did not run: a Human that keeps answers has this one count again."""
+        if self.human is not None and call.name not in always_allowed(state.snapshot_now()):
+            self.human.give_back(_question(state, call), "yes")
+
+
+def _question(state: State, call: ToolCall) -> Question:
+    return Question(approval_text(call), id=new_id(), state=state, call=call, is_approval=True)
 
 
 def approval_text(call: ToolCall) -> str:

@@ -50,7 +50,7 @@ async def run_call(tool: Tool, args: Any, context: ToolContext) -> Ending:
         return await _run(tool, args, context)
     with trio.move_on_after(tool.timeout):
         return await _run(tool, args, context)
-    text = f"(timed out after {tool.timeout:g} s)"
+    text = f"(timed out after {tool.timeout:.12g} s)"
     return Ending((TextBlock(text),), ToolOutcome.ERROR, None, TimeoutError(text[1:-1]))
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import attrs
 
 from ._arrays import decoded, read_each
-from ._misfit import LONGEST_EXCERPT, Misfit, Problem, error_text, is_a
+from ._misfit import LONGEST_EXCERPT, MOST_PROBLEMS, Misfit, Problem, Reading, error_text, is_a
 from ._shapes import MISSING, AnyShape, Schema, Shape
 
 
@@ -24,10 +24,10 @@ class DictShape(Shape):
         values = self.values.schema(defs)
         return {"type": "object", "additionalProperties": values} if values else {"type": "object"}
 
-    def read(self, value: Any, forgive: bool) -> dict[str, Any]:
+    def read(self, value: Any, how: Reading) -> dict[str, Any]:
         if not is_a(dict, value):
-            return decoded(self, dict, value, forgive)  # type: ignore[no-any-return]  # what read() returns
-        return read_each(self.values, value.items(), forgive)
+            return decoded(self, dict, value, how)  # type: ignore[no-any-return]  # what read() returns
+        return read_each(self.values, value.items(), how)
 
     def wanted(self) -> str:
         return "object" if isinstance(self.values, AnyShape) else f"object whose values are {self.values.wanted()}"
@@ -84,9 +84,9 @@ class ObjectShape(Shape):
         }
         return schema | {"description": self.description} if self.description else schema
 
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         if not is_a(dict, value):
-            return decoded(self, dict, value, forgive)
+            return decoded(self, dict, value, how)
         values: dict[str, Any] = {}
         problems: list[Problem] = []
         known = 0
@@ -95,12 +95,12 @@ class ObjectShape(Shape):
             if name in value:
                 known += 1
                 try:
-                    values[name] = field.shape.read(value[name], forgive)
+                    values[name] = field.shape.read(value[name], how)
                     continue
                 except Misfit as error:
-                    if value[name] is not None or not (forgive and field.omissible):
+                    if value[name] is not None or not (how.forgives and field.omissible):
                         problems += error.under(name)
-            elif field.required and not (forgive and field.omissible):
+            elif field.required and not (how.forgives and field.omissible):
                 problems.append(Problem((name,), f"missing, expected {field.shape.wanted()}"))
             if field.fresh is not MISSING:
                 values[name] = copy.deepcopy(field.fresh)
@@ -139,7 +139,8 @@ class ObjectShape(Shape):
             if key not in names:
                 import difflib  # only here, and slow to import
 
-                near = difflib.get_close_matches(str(key)[:LONGEST_EXCERPT], names, 1)
+                is_told = len(problems) < MOST_PROBLEMS  # the rest are only counted
+                near = difflib.get_close_matches(str(key)[:LONGEST_EXCERPT], names, 1) if is_told else []
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names[:20]) or 'none'}"
                 problems.append(Problem((key,), f"unknown, {hint}"))
         return problems
@@ -156,8 +157,8 @@ class DescribedShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return self.shape.schema(defs) | {"description": self.description}
 
-    def read(self, value: Any, forgive: bool) -> Any:
-        return self.shape.read(value, forgive)
+    def read(self, value: Any, how: Reading) -> Any:
+        return self.shape.read(value, how)
 
     def wanted(self) -> str:
         return self.shape.wanted()
@@ -185,8 +186,8 @@ class ReferenceShape(Shape):
             defs[self.name] = self.classes[self.name].schema(defs)
         return {"$ref": f"#/$defs/{self.name}"}
 
-    def read(self, value: Any, forgive: bool) -> Any:
-        return self.classes[self.name].read(value, forgive)
+    def read(self, value: Any, how: Reading) -> Any:
+        return self.classes[self.name].read(value, how)
 
     def wanted(self) -> str:
         return f"object {self.name}"

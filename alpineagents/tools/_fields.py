@@ -57,6 +57,8 @@ def raw_class(cls: type) -> RawClass | None:
         return RawClass(tuple(_typed_dict_fields(cls)), dict, documentation)
     if hasattr(cls, "__pydantic_fields__"):
         fields = tuple(_pydantic_fields(cls))
+        if not getattr(cls, "__pydantic_custom_init__", False):  # Pydantic's own fits, and its signature lacks aliases
+            return RawClass(fields, cls, documentation)
     elif issubclass(cls, tuple) and hasattr(cls, "_field_defaults"):
         fields = tuple(_named_tuple_fields(cls))
     elif attrs.has(cls):
@@ -107,11 +109,25 @@ def _pydantic_fields(cls: Any) -> Iterator[RawField]:
     for name, field in cls.__pydantic_fields__.items():
         if field.init is False:
             continue
-        alias = field.validation_alias if isinstance(field.validation_alias, str) else name
+        key = _pydantic_key(cls, name, field.validation_alias)
         notes = (SelfChecked(tuple(field.metadata)), *([field.description] if field.description else []))
         has_default = not field.is_required() and field.default_factory is None
         default = field.default if has_default else MISSING
-        yield RawField(alias, Annotated[(field.annotation, *notes)], Scope(), not field.is_required(), default)
+        yield RawField(key, Annotated[(field.annotation, *notes)], Scope(), not field.is_required(), default)
+
+
+def _pydantic_key(cls: Any, name: str, alias: Any) -> str:
+    """The key that a field is read from: the alias, of several the first."""
+    config = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {}
+    by_name = config.get("validate_by_name") or config.get("populate_by_name")
+    if alias is None or (by_name and config.get("validate_by_alias") is False):
+        return name
+    keys = [one for one in getattr(alias, "choices", [alias]) if isinstance(one, str)]
+    if not keys and not by_name:
+        raise TypeError(
+            f"{cls.__name__}.{name} is read from {alias}, which is no key of its own; give it a plain alias"
+        )
+    return keys[0] if keys else name
 
 
 def _typed_dict_fields(cls: type) -> Iterator[RawField]:
@@ -138,7 +154,7 @@ def _class_scope(cls: type) -> Scope:
 
 def _documentation(cls: type) -> Documentation:
     docstring = cls.__dict__.get("__doc__")
-    if docstring is None or docstring.startswith(f"{cls.__name__}("):  # written by dataclass()
+    if not isinstance(docstring, str) or docstring.startswith(f"{cls.__name__}("):  # written by dataclass()
         return Documentation()
     return read_docstring(docstring)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a value, and where, in words that a model can use. Pure."""
+"""How a value is read; and what is wrong with one, and where, in words that a model can use. Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ JSON_TYPES: Mapping[type, str] = MappingProxyType(
 
 LONGEST_EXCERPT = 60
 """Characters of a value that a message shows."""
+LONGEST_PATH = 40
+"""Steps of a path that a message shows; of a longer one the first and the last."""
 MOST_PROBLEMS = 50
 """Problems that a message lists; the rest are counted."""
 
@@ -43,6 +45,34 @@ class Misfit(Exception):
     def under(self, key: str | int) -> list[Problem]:
         """Return the problems as seen from one level up."""
         return [Problem((key, *problem.path), problem.text) for problem in self.problems]
+
+
+@final
+class Reading:
+    """One reading of a value, forgiving or not, with what unions have found out on the way.
+
+    A union tries its members, and those the unions below them. Without a memory each level would multiply the work.
+
+    Args:
+        forgives: Whether what models get wrong is taken, too.
+    """
+
+    __slots__ = ("_strictly", "forgives", "known")
+
+    def __init__(self, *, forgives: bool) -> None:
+        self.forgives: bool = forgives
+        self.known: dict[tuple[int, int], tuple[object, object, Misfit | None]] = {}
+        """``id`` of the union, ``id`` of the value → the value, which so stays alive, and what came of it."""
+        self._strictly: Reading | None = None
+
+    @property
+    def strictly(self) -> Reading:
+        """Of the same value, without forgiving."""
+        if not self.forgives:
+            return self
+        if self._strictly is None:
+            self._strictly = Reading(forgives=False)
+        return self._strictly
 
 
 def is_a(kind: type, value: object) -> bool:
@@ -85,6 +115,8 @@ def path_text(path: tuple[str | int, ...]) -> str:
             parts.append(f".{key}" if parts else key)
         else:
             parts.append(f"[{excerpt(key)}]")
+    if len(parts) > LONGEST_PATH:
+        parts[LONGEST_PATH // 2 : -LONGEST_PATH // 2] = ["..."]
     return "".join(parts)
 
 
@@ -120,7 +152,7 @@ def read(shape: Any, value: Any, *, what: str = "arguments", strict: bool = Fals
         ToolInputError: it doesn't fit; the message lists every problem, for the model to read.
     """
     try:
-        return shape.read(value, not strict)
+        return shape.read(value, Reading(forgives=not strict))
     except Misfit as error:
         raise ToolInputError(problems_text(error.problems, what)) from error.__cause__
     except RecursionError as error:

@@ -209,7 +209,7 @@ def inherited(
         human: Whom the subagent's own rules ask that name nobody.
     """
     if own is not None:
-        own = tuple([Rule(rule.permission, rule.human or human) for rule in own])
+        own = tuple([Rule(rule.permission, human if rule.human is None else rule.human) for rule in own])
     if above is None or own is None:
         return above if own is None else own
     return (*[rule for rule in above if isinstance(rule.permission, DenyPermission)], *own)

@@ -104,7 +104,11 @@ def to_blocks(result: object, max_bytes: int, name: str) -> tuple[Blocks, Blocks
     """
     if result is None:
         return _DONE, None
-    return _fitted(_blocks(result, name, ""), max_bytes)
+    try:
+        blocks = _blocks(result, name, "")
+    except RecursionError:
+        raise TypeError(f"the result of tool {name}: nested too deep, or circular: it holds itself") from None
+    return _fitted(blocks, max_bytes)
 
 
 def _blocks(result: object, name: str, path: str) -> Blocks:

@@ -20,7 +20,7 @@ from ._bounds import annotated
 from ._compounds import DescribedShape, DictShape, Field, ObjectShape, ReferenceShape
 from ._docstring import Documentation
 from ._fields import RawClass, RawField, raw_class
-from ._misfit import Misfit
+from ._misfit import Misfit, Reading
 from ._scope import Scope, resolve
 from ._shapes import MISSING, AnyShape, ChoiceShape, FloatShape, IntShape, PlainShape, Schema, Shape, choice_key
 from ._texts import TEXTS
@@ -43,6 +43,7 @@ _SCALARS: Mapping[Any, Shape] = {
     Json: AnyShape(frozen=True),
     **TEXTS,
 }
+_DEEPEST_ALIAS = 50
 _ARRAYS: Mapping[Any, type[Any]] = {list: list, set: set, frozenset: frozenset, tuple: tuple}
 
 
@@ -102,21 +103,18 @@ class _Walk:
         try:
             if hint in _SCALARS:
                 return _SCALARS[hint]
-        except TypeError:  # not hashable
+        except TypeError:  # not hashable: a note in Annotated isn't
             pass
-        else:
-            if shape := self._of_hint(hint, place):
-                return shape
+        if shape := self._of_hint(hint, place):
+            return shape
         raise TypeError(f"{place}: the type {_text(hint)} isn't supported; use {SUPPORTED}")
 
     def field(self, raw: RawField, place: str, description: str, *, of_class: bool = False) -> Field:
         """Return the Field for a parameter or a field of a class."""
         if raw.hint is MISSING:
             raise TypeError(f"{place} has no type hint")
-        hint, omissible = resolve(raw.hint, raw.scope, place), raw.omissible
-        if typing.get_origin(hint) in (Required, NotRequired):
-            omissible = typing.get_origin(hint) is NotRequired
-            (hint,) = typing.get_args(hint)
+        hint, said = _unqualified(resolve(raw.hint, raw.scope, place))
+        omissible = raw.omissible if said is None else said
         shape: Shape = self.shape(hint, place)
         if isinstance(shape, DescribedShape):
             description = shape.description
@@ -155,12 +153,12 @@ class _Walk:
             return self._union(args, place)
         if isinstance(origin, type) and origin in _ARRAYS:
             return self._array(hint, origin, args, place)
-        if origin is dict and (not args or self._is_text(args[0])):
+        if origin is dict and (not args or (len(args) == 2 and self._is_text(args[0], place))):
             return DictShape(self.shape(args[1] if args else Any, place))
         if isinstance(hint, typing.NewType):
             return self.shape(hint.__supertype__, place)
-        if type(origin).__name__ == "TypeAliasType":  # typing has it from Python 3.12 on
-            return self._alias(origin, args, place)
+        if _is_alias(origin):
+            return self._alias(origin, hint, place)
         if isinstance(hint, type) and not args:
             cls = cast("type[object]", hint)
             return _enum(cls) if issubclass(cls, Enum) else self._class(cls, place)
@@ -186,20 +184,22 @@ class _Walk:
             self._sets.append((items, place))
         return ArrayShape(kind, items)
 
-    def _is_text(self, key: Any) -> bool:
+    def _is_text(self, key: Any, place: str) -> bool:
         """Whether it is ``str``, or a name for it."""
-        while isinstance(key, typing.NewType):
-            key = key.__supertype__
+        if isinstance(key, typing.NewType):
+            return self._is_text(key.__supertype__, place)
+        if _is_alias(key):
+            return self._is_text(_aliased(key, place), place)
         return key is str
 
-    def _alias(self, alias: Any, args: tuple[Any, ...], place: str) -> Shape:
-        if alias in self._aliases:
+    def _alias(self, alias: Any, hint: Any, place: str) -> Shape:
+        """*hint*: the alias as it stands there, with its parameters."""
+        if hint in self._aliases or len(self._aliases) > _DEEPEST_ALIAS:  # one that grows is never the same again
             raise TypeError(f"{place}: the type {alias} refers to itself; make it a class")
-        self._aliases.append(alias)
-        known: dict[str, Any] = getattr(sys.modules.get(alias.__module__), "__dict__", {})
-        hint = resolve(alias.__value__, Scope(known), place)
-        shape = self.shape(hint[args] if args else hint, place)
-        self._aliases.remove(alias)
+        self._aliases.append(hint)
+        given = dict(zip(alias.__type_params__, typing.get_args(hint), strict=False))
+        shape = self.shape(_filled(_aliased(alias, place), given), place)
+        self._aliases.remove(hint)
         return shape
 
     def _class(self, cls: type, place: str) -> Shape | None:
@@ -232,6 +232,41 @@ class _Walk:
         taken = {*self._recursive, *self._open.values()}
         names = [cls.__name__, *(f"{cls.__name__}_{number}" for number in range(2, len(taken) + 3))]
         return next(name for name in names if name not in taken)
+
+
+def _unqualified(hint: Any) -> tuple[Any, bool | None]:
+    """The type of a TypedDict's key without ``NotRequired`` and the like, and whether those say that it may be missing.
+
+    They may stand inside of ``Annotated``, and in each other.
+    """
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        inner, said = _unqualified(hint.__origin__)
+        return (hint if inner is hint.__origin__ else Annotated[(inner, *hint.__metadata__)]), said
+    if origin in (Required, NotRequired):
+        inner, _ = _unqualified(*typing.get_args(hint))
+        return inner, origin is NotRequired
+    if str(origin).endswith(".ReadOnly"):  # typing has it from Python 3.13 on, typing_extensions before
+        return _unqualified(*typing.get_args(hint))
+    return hint, None
+
+
+def _is_alias(hint: Any) -> bool:
+    return type(hint).__name__ == "TypeAliasType"  # typing has it from Python 3.12 on
+
+
+def _aliased(alias: Any, place: str) -> Any:
+    """What an alias stands for."""
+    known: dict[str, Any] = getattr(sys.modules.get(alias.__module__), "__dict__", {})
+    return resolve(alias.__value__, Scope(known), place)
+
+
+def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:
+    """*hint* with types for its type variables."""
+    if isinstance(hint, typing.TypeVar):
+        return given.get(hint, hint)
+    wanted = getattr(hint, "__parameters__", ()) if given else ()
+    return hint[tuple([given.get(one, one) for one in wanted])] if wanted else hint
 
 
 def _raw_class(cls: type, place: str) -> RawClass | None:
@@ -277,7 +312,7 @@ def _json_default(shape: Shape, default: Any) -> Any:
         return MISSING
     try:
         value = freeze(default.value if isinstance(default, Enum) else default)
-        shape.read(value, False)
+        shape.read(value, Reading(forgives=False))
     except (TypeError, ValueError, Misfit, KeyError):  # KeyError: of a recursive class that is under way
         return MISSING
     return value

@@ -1,7 +1,7 @@
 """What a type hint became: frozen Shapes, each with its JSON Schema and the reading of values. Here the scalars. Pure.
 
-Invariant: ``read(value, forgive=False)`` succeeds exactly for what ``schema()`` accepts. With *forgive*, it also takes
-what models get wrong and what has one reading all the same.
+Invariant: ``read(value, Reading(forgives=False))`` succeeds exactly for what ``schema()`` accepts. A forgiving Reading
+also takes what models get wrong and what has one reading all the same.
 
 A Shape that refuses raises Misfit with every problem below it; who reads a list or an object adds the keys on the way
 up. So a value that fits costs no paths.
@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeAlias, final
 import attrs
 
 from ..record._frozen import freeze, thaw
-from ._misfit import JSON_TYPES, excerpt, misfit
+from ._misfit import JSON_TYPES, Reading, excerpt, misfit
 
 Schema: TypeAlias = dict[str, Any]
 """A JSON Schema, draft 2020-12."""
@@ -44,7 +44,7 @@ class Shape(ABC):
         """Return a new JSON Schema; recursive classes are added to *defs*."""
 
     @abstractmethod
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         """Return *value*, a JSON value, as the Python value of the type hint.
 
         Raises:
@@ -75,7 +75,7 @@ class AnyShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {}
 
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         if not self.frozen:
             return thaw(value)
         try:
@@ -100,10 +100,10 @@ class PlainShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {"type": JSON_TYPES[self.kind]}
 
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         if type(value) is self.kind:
             return value
-        if forgive and self.kind is bool and type(value) is str and (word := value.strip().lower()) in _TRUTH:
+        if how.forgives and self.kind is bool and type(value) is str and (word := value.strip().lower()) in _TRUTH:
             return _TRUTH[word]
         raise misfit(self.wanted(), value)
 
@@ -122,12 +122,12 @@ class IntShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {"type": "integer"}
 
-    def read(self, value: Any, forgive: bool) -> int:
+    def read(self, value: Any, how: Reading) -> int:
         if type(value) is int:
             return value
         if type(value) is float and value.is_integer():
             return int(value)
-        if forgive and type(value) is str and (match := _INTEGER_TEXT.fullmatch(value)) and len(match[1]) <= 1000:
+        if how.forgives and type(value) is str and (match := _INTEGER_TEXT.fullmatch(value)) and len(match[1]) <= 1000:
             return int(match[1])
         raise misfit("integer", value)
 
@@ -146,10 +146,10 @@ class FloatShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {"type": "number"}
 
-    def read(self, value: Any, forgive: bool) -> float:
+    def read(self, value: Any, how: Reading) -> float:
         if type(value) is float:
             return value
-        if type(value) is int or (forgive and type(value) is str and _NUMBER_TEXT.fullmatch(value)):
+        if type(value) is int or (how.forgives and type(value) is str and _NUMBER_TEXT.fullmatch(value)):
             try:
                 number = float(value)
             except OverflowError:
@@ -169,10 +169,16 @@ def parse_json(text: str) -> Any:
     """Return the JSON value that *text* is.
 
     Raises:
-        ValueError: it isn't JSON; NaN and Infinity aren't.
+        ValueError: it isn't JSON; NaN and Infinity aren't, and numbers too large for a float have no reading.
         RecursionError: it is nested too deep.
     """
-    return json.loads(text, parse_constant=_refuse_constant)
+    return json.loads(text, parse_float=_finite, parse_constant=_refuse_constant)
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise ValueError(f"{text:.20} is too large")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -198,11 +204,11 @@ class ChoiceShape(Shape):
         typed: Schema = {"type": JSON_TYPES[types.pop()]} if len(types) == 1 else {}
         return typed | {"enum": [value for _, value in self.choices]}
 
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         key = choice_key(value)
         if key[0] in JSON_TYPES and key[0] is not list and key[0] is not dict and key in self.choices:
             return self.choices[key]
-        if forgive and type(value) is str:
+        if how.forgives and type(value) is str:
             keys = [key for key in self.choices if key[0] is not str and _scalar_text(key[1]) == value.strip().lower()]
             if len(keys) == 1:
                 return self.choices[keys[0]]

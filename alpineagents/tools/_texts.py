@@ -18,7 +18,7 @@ from uuid import UUID
 
 import attrs
 
-from ._misfit import misfit
+from ._misfit import Reading, misfit
 from ._shapes import Schema, Shape
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -58,14 +58,14 @@ class TextShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {"type": "string", **self.keywords}
 
-    def read(self, value: Any, forgive: bool) -> Any:
+    def read(self, value: Any, how: Reading) -> Any:
         try:
             if type(value) is str:
                 return self.parse(value)
         except ValueError:
             pass
         try:
-            if forgive and type(value) in (str, int, float):
+            if how.forgives and type(value) in (str, int, float):
                 return self.guess(value)
         except (ValueError, ArithmeticError):
             pass

@@ -16,6 +16,7 @@ from typing import Any, final
 import trio
 
 from .._contracts import Tool, ToolContext
+from .._threads import in_thread
 from ..record._blocks import TextBlock
 from ..record._entries import ToolOutcome
 from ..state import call_nursery
@@ -35,7 +36,7 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
         async with trio.open_nursery() as nursery:  # for what the function runs by run_sync: it ends with the call
             token = call_nursery.set(nursery)
             try:
-                await trio.to_thread.run_sync(
+                await in_thread(
                     call.run,
                     thread_name=f"tool {tool.name}",
                     abandon_on_cancel=tool.abandon_on_cancel,

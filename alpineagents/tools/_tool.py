@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from types import FrameType, MethodType
+from types import CellType, FrameType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, final, overload
 
 import trio
@@ -29,6 +29,18 @@ _HIDDEN: Mapping[Any, Callable[[ToolContext], object]] = {
     ToolCall: lambda context: context.call,
 }
 """Types of parameters that the model doesn't see → what they get. Others are marked as ``OfCall``."""
+
+_OF_DATA: Mapping[str, tuple[Any, str]] = {
+    "name": (str, "text"),
+    "description": (str, "text"),
+    "input_schema": (Mapping, "a dict, the JSON Schema of an object"),
+    "parallel": (bool, "True or False"),
+    "abandon_on_cancel": (bool, "True or False"),
+    "timeout": (int | float | None, "seconds, more than 0, or None"),
+    "max_result_bytes": (int, "an int, more than 0"),
+    "hints": (Hints, "Hints(...)"),
+}
+"""What a tool made from data has to have: its type, and how a message says it."""
 
 
 @final
@@ -54,6 +66,9 @@ class FunctionTool(Tool, Generic[P, R]):
         self.max_result_bytes: int = plan.options.max_result_bytes
         self.hints: Hints = plan.hints
         functools.update_wrapper(self, fn, updated=())
+        # A class that attrs makes anew finds here what super() in a method refers to; an abstract one stays abstract.
+        self.__closure__: tuple[CellType, ...] | None = getattr(fn, "__closure__", None)
+        self.__isabstractmethod__: bool = getattr(fn, "__isabstractmethod__", False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self._fn(*args, **kwargs)
@@ -250,14 +265,17 @@ def tools_of(item: object) -> list[Tool]:
     """Return the tools that *item* stands for: itself, or all its ``@tool`` methods, in the order of their definition.
 
     Raises:
-        TypeError: it is no tool and has none, or it is a method without its object.
+        TypeError: it is no tool and has none, it is a method without its object, or one made from data lacks something.
     """
     if isinstance(item, FunctionTool) and item.is_unbound:
         owner = item.__qualname__.rpartition(".")[0]
         raise TypeError(
             f"{item!r} is a method without its object; use the method of an object: {owner}(...).{item.__name__}"
         )
+    if isinstance(item, FunctionTool):
+        return [item]
     if isinstance(item, Tool):
+        _check_data(item)
         return [item]
     if isinstance(item, type):
         raise TypeError(f"{item.__name__} is a class; use an object of it: {item.__name__}(...)")
@@ -269,6 +287,15 @@ def tools_of(item: object) -> list[Tool]:
             f"{name} is not a tool: {'decorate it with @tool' if callable(item) else 'it has no @tool methods'}"
         )
     return found
+
+
+def _check_data(tool: Tool) -> None:
+    """Raise TypeError for the first thing that a tool lacks, or has of another type."""
+    for name, (kind, legal) in _OF_DATA.items():
+        value = getattr(tool, name, None)
+        fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        if not fits or (isinstance(value, int | float) and not isinstance(value, bool) and not value > 0):
+            raise TypeError(f"tool {type(tool).__name__}: {name} must be {legal} (got {value!r:.100})")
 
 
 def _is_tool(attribute: object) -> bool:

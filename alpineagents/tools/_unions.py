@@ -10,7 +10,7 @@ import attrs
 
 from ._arrays import ArrayShape, TupleShape
 from ._compounds import DictShape, ObjectShape
-from ._misfit import Misfit, json_type, misfit
+from ._misfit import Misfit, Reading, is_a, json_type, misfit
 from ._shapes import AnyShape, ChoiceShape, FloatShape, IntShape, PlainShape, Schema, Shape
 from ._texts import TextShape, overlap
 
@@ -29,18 +29,19 @@ class UnionShape(Shape):
     def schema(self, defs: dict[str, Schema]) -> Schema:
         return {"anyOf": [member.schema(defs) for member in self.members]}
 
-    def read(self, value: Any, forgive: bool) -> Any:
-        takers = self._takers.get(json_type(value), ())
-        for member in takers:
+    def read(self, value: Any, how: Reading) -> Any:
+        if not is_a(dict, value) and not is_a(list, value):
+            return self._read(value, how)
+        key = (id(self), id(value))
+        if key not in how.known:
             try:
-                return member.read(value, False)
-            except Misfit:
-                continue
-        if forgive:
-            readings = self._readings(value)
-            if readings and all(type(one) is type(readings[0]) and one == readings[0] for one in readings):
-                return readings[0]
-        raise self._refusal(takers, value, forgive)
+                how.known[key] = value, self._read(value, how), None
+            except Misfit as error:
+                how.known[key] = value, None, _copy(error)
+        _, result, refusal = how.known[key]
+        if refusal is not None:
+            raise _copy(refusal)
+        return result
 
     def wanted(self) -> str:
         return " or ".join(member.wanted() for member in self.members)
@@ -48,27 +49,40 @@ class UnionShape(Shape):
     def kinds(self) -> Mapping[type[Any], int]:
         return {kind: 1 for member in self.members for kind in member.kinds()}
 
-    def _readings(self, value: Any) -> list[Any]:
+    def _read(self, value: Any, how: Reading) -> Any:
+        takers = self._takers.get(json_type(value), ())
         readings: list[Any] = []
-        for member in self.members:
-            try:
-                readings.append(member.read(value, True))
-            except Misfit:
-                continue
-        return readings
-
-    def _refusal(self, takers: Sequence[Shape], value: Any, forgive: bool) -> Misfit:
-        """What the member says that was meant, as far as one can tell: it has the fewest problems."""
         refusals: list[Misfit] = []
         for member in takers:
             try:
-                member.read(value, forgive)
+                return member.read(value, how.strictly)
             except Misfit as error:
                 refusals.append(error)
+        if how.forgives:
+            refusals.clear()
+            for member in self.members:
+                try:
+                    readings.append(member.read(value, how))
+                except Misfit as error:
+                    if member in takers:
+                        refusals.append(error)
+        if readings and all(type(one) is type(readings[0]) and one == readings[0] for one in readings[1:]):
+            return readings[0]
+        raise self._closest(refusals, value)
+
+    def _closest(self, refusals: list[Misfit], value: Any) -> Misfit:
+        """What the member says that was meant, as far as one can tell: it has the fewest problems."""
         refusals.sort(key=lambda error: len(error.problems))
         if len(refusals) == 1 or (refusals and len(refusals[0].problems) < len(refusals[1].problems)):
             return refusals[0]
         return misfit(self.wanted(), value)
+
+
+def _copy(error: Misfit) -> Misfit:
+    """The same, without the frames that it came through: they would hold what is held to know it."""
+    copy = Misfit(error.problems)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def _takers(members: Sequence[Shape]) -> Mapping[type[Any], Sequence[Shape]]:
@@ -136,7 +150,7 @@ def _takes_text_of(other: Shape, text: TextShape) -> bool:
     for kind, value in other.choices:
         if kind is str:
             try:
-                text.read(value, False)
+                text.read(value, Reading(forgives=False))
             except Misfit:
                 continue
             return True

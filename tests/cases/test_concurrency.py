@@ -520,6 +520,107 @@ async def test_tools_their_tasks_and_threads_see_the_callers_context_and_theirs_
     assert len(seen) == len(below) + 4 + 3
 
 
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_what_a_tool_sets_is_not_seen_by_the_loop_and_the_caller_however_it_runs(calls: int, below: bool) -> None:
+    """D6. A call alone has no task of its own, but a context of its own as those beside others have."""
+    seen: list[str] = []
+
+    @tool
+    async def attach() -> str:
+        """Attach a span, and leave it there."""
+        SPAN.set("of the tool")
+        await trio.lowlevel.checkpoint()
+        seen.append(SPAN.get())
+        return "ok"
+
+    @loop(until=waiting_for_user, limit=3)
+    async def body(agent: Any, state: State) -> None:
+        await agent.think(state)
+        await agent.use_tools(state)
+        seen.append(SPAN.get())
+
+    agent = Agent(model=FakeModel([[tool_call("attach")] * calls, "done"]), tools=[attach], loop=body)
+    if below:
+        child = agent.copy(name="child", description="The child.")
+        agent = Agent(model=FakeModel([tool_call("child", prompt="go"), "done"]), tools=[child])
+    token = SPAN.set("of the caller")
+    await agent.run(started())
+
+    assert SPAN.get() == "of the caller"
+    SPAN.reset(token)
+    assert seen == ["of the tool"] * calls + ["of the caller"] * 2
+
+
+@pytest.mark.parametrize("names", [["of_its_own"], ["in_a_thread"], ["of_its_own", "in_a_thread"]], ids="+".join)
+async def test_what_a_thread_runs_in_its_task_sees_what_the_thread_has_set(names: list[str]) -> None:
+    """D6. ``trio.from_thread.run`` runs it in the task that waits for the thread, in the thread's context."""
+    seen: list[str] = []
+
+    async def look() -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append(SPAN.get())
+        SPAN.set("below the thread")
+
+    def work() -> str:
+        SPAN.set("of the thread")
+        trio.from_thread.run(look)
+        return SPAN.get()
+
+    @tool
+    async def of_its_own() -> str:
+        """Work in a thread that this tool starts, and look what is left of it."""
+        SPAN.set("of the tool")
+        return f"{await trio.to_thread.run_sync(work)}, {SPAN.get()}"
+
+    @tool(abandon_on_cancel=False)
+    def in_a_thread() -> str:
+        """Work in the thread that the library starts."""
+        return work()
+
+    state = started()
+    agent = Agent(model=FakeModel([[tool_call(name) for name in names], "done"]), tools=[of_its_own, in_a_thread])
+    await agent.run(state)
+
+    expected = {"of_its_own": "of the thread, of the tool", "in_a_thread": "of the thread"}
+    assert seen == ["of the thread"] * len(names)
+    assert results(state) == {name: expected[name] for name in names}
+    assert SPAN.get() == "none"
+
+
+async def test_a_tool_alone_is_cancelled_and_fails_as_in_a_task(autojump_clock: trio.testing.MockClock) -> None:
+    """D6. The context of its own changes nothing else: what comes in and what goes out is the tool's."""
+    error = ValueError("bug")
+    closed: list[str] = []
+
+    @tool
+    async def slow() -> str:
+        """Wait, notice that it is cancelled, and go on a little under a shield."""
+        SPAN.set("of the tool")
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+            closed.append(SPAN.get())
+        return "unreachable"
+
+    @tool
+    async def bad() -> str:
+        """Fail behind a checkpoint."""
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    with trio.move_on_after(5) as scope:
+        await Agent(model=FakeModel([tool_call("slow")]), tools=[slow]).run(started())
+    with fails_as(error):
+        await Agent(model=FakeModel([tool_call("bad")]), tools=[bad]).run(started())
+
+    assert scope.cancelled_caught
+    assert closed == ["of the tool"]
+    assert SPAN.get() == "none"
+
+
 @pytest.mark.parametrize("at", range(7))
 async def test_a_span_around_model_tool_or_loop_is_detached_where_it_was_attached(at: int) -> None:
     """D6. Whenever the consumer of a stream leaves: a span ends in the context it was begun in, or it raises."""

@@ -238,6 +238,19 @@ async def test_an_unknown_tool_is_an_error_result_that_names_those_there_are(nam
     assert state.answer == "ok"
 
 
+async def test_of_many_tools_the_nearest_and_the_first_are_named() -> None:
+    """C7. The message stays short enough for a model."""
+
+    async def look() -> None: ...
+
+    tools = [tool(name=f"look_up_{number}")(look) for number in range(300)]
+
+    (said,) = told(await ran(tools, tool_call("lookup_299")))
+
+    assert "Did you mean look_up_299? Available: look_up_0, look_up_1, " in said
+    assert said.endswith(", look_up_99 and 200 more.")
+
+
 async def test_a_tool_that_a_later_program_lacks_is_an_error_result() -> None:
     """C7. The State was left with the call pending; the next program has another tool."""
 

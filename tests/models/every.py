@@ -52,6 +52,8 @@ class Provider:
     """Options with which it thinks, and shows it where it can."""
     stops: bool = True
     """Whether it takes ``stop``."""
+    with_temperature: str = ""
+    """A model that takes a temperature, where this one takes none."""
     max_tokens_at: tuple[str, ...] = ("max_tokens",)
     """Where in a request the limit stands."""
     overloaded: bytes = b""
@@ -63,6 +65,8 @@ class Provider:
     key_variable: str = ""
     live_name: str = ""
     live_name_variable: str = ""
+    live_options: dict[str, Any] = attrs.field(factory=dict)
+    """What the real provider's host says besides, and no other host does."""
 
     def __repr__(self) -> str:
         return self.id
@@ -85,7 +89,7 @@ class Provider:
     def live(self, **options: Any) -> HTTPModel:
         """A small model at the real provider."""
         name = ENVIRONMENT.get(self.live_name_variable) or self.live_name
-        return self.model_class(options.pop("name", name), **{"api_key": self.live_key, **options})
+        return self.model_class(options.pop("name", name), **{"api_key": self.live_key, **self.live_options, **options})
 
 
 CHAT = Provider(
@@ -100,6 +104,7 @@ CHAT = Provider(
     key_variable="OPENAI_API_KEY",
     live_name="gpt-4.1-nano",
     live_name_variable="LIVE_CHAT_MODEL",
+    live_options={"provider": "openai"},
 )
 ANTHROPIC = Provider(
     id="anthropic",
@@ -136,6 +141,7 @@ RESPONSES = Provider(
     url="base_url",
     thinking={"thinking": True, "effort": "low"},
     stops=False,
+    with_temperature="gpt-4.1",
     max_tokens_at=("max_output_tokens",),
     overloaded=b'event: error\ndata: {"type":"error","code":"server_is_overloaded","message":"Overloaded"}\n\n',
     too_long="Your input exceeds the context window of this model. Please adjust your input and try again.",

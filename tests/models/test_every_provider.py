@@ -14,6 +14,7 @@ import trio
 
 from alpineagents import (
     Agent,
+    BrokenStreamError,
     ContextTooLongError,
     CutOffError,
     Message,
@@ -143,8 +144,9 @@ async def test_odd_characters_are_sent_as_they_are(provider: Provider) -> None:
 
 async def test_the_settings_are_sent(provider: Provider) -> None:
     settings = {"max_tokens": 77, "temperature": 0.5} | ({"stop": ["END"]} if provider.stops else {})
+    name = provider.with_temperature or provider.name
     async with ProviderServer(["Hi"], api_key=KEY) as server:
-        await provider.at(server, **settings).respond(REQUEST, ignore)
+        await provider.at(server, name=name, **settings).respond(REQUEST, ignore)
 
     body = server.requests[0].body
     assert values_at(body, *provider.max_tokens_at) == 77
@@ -234,6 +236,7 @@ async def test_a_call_that_was_cut_off_is_not_run(provider: Provider, words: str
             await agent.run(state)
             told = [entry.outcome for entry in state.history if entry.kind == "tool_result"]
             assert told == ([] if provider is GOOGLE else ["input_error"])
+            assert provider is GOOGLE or "cut off by the output limit" in state.messages[2].blocks[0].content[0].text
         answer = await on(agent, state, "Go on")
 
     assert answer == "Done."
@@ -275,6 +278,38 @@ async def test_a_longer_wait_than_allowed_is_raised_at_once(provider: Provider, 
 
     assert caught.value.retry_after == 3600
     assert trio.current_time() - start < 1
+
+
+async def test_an_answer_is_there_when_its_end_is_whatever_the_socket_does(
+    provider: Provider, autojump_clock: Any
+) -> None:
+    """B4: half a second is for usage that may come behind it."""
+    async with ProviderServer([Fault(answer=WORDS, stall=True)], api_key=KEY) as server:
+        start = trio.current_time()
+        reply = await provider.at(server, retries=0).respond(REQUEST, ignore)
+        waited = trio.current_time() - start
+
+    assert reply.text == WORDS
+    assert waited <= 0.6
+
+
+async def test_a_whole_call_without_the_end_of_the_answer_is_not_run(provider: Provider, autojump_clock: Any) -> None:
+    """B4: neither where the connection ends cleanly, as it does without a content length, nor in the last attempt."""
+
+    def without_its_end(request: ReceivedRequest) -> Fault:
+        call = Reply([TextBlock("I look. "), tool_call("look", place="Paris"), TextBlock("Wait.")])
+        data = b"".join(provider.format().events(call, request))
+        return Fault(body=data[: data.index(b"Wait")], chunked=False)
+
+    tools, state = Tools(), asking("Look at Paris")
+    async with ProviderServer([without_its_end] * 3, api_key=KEY) as server:
+        with pytest.raises(BrokenStreamError):
+            await Agent(model=provider.at(server, retries=2), tools=[tools]).run(state)
+
+    assert len(server.requests) == 3
+    assert tools.looked == []
+    assert [message.role for message in state.messages] == ["user"]
+    assert_replays(state)
 
 
 async def test_an_answer_that_is_given_up_in_the_middle_begins_again(provider: Provider, autojump_clock: Any) -> None:

@@ -259,6 +259,18 @@ def test_what_it_says_of_itself():
     assert repr(model).startswith("Fallback(<")
 
 
+def test_its_price_is_that_of_the_dearest_part_by_part_where_all_are_known():
+    """What a reply can cost at most, for budgets that reserve it."""
+
+    def priced(*price):
+        return FakeModel(price=Price(*price))
+
+    assert Fallback(priced(1, 9), priced(3, 4)).price == Price(3, 9, 3, 3)
+    assert Fallback(priced(1, 9, "0.1", 2), priced(3, 4, "0.2", 1)).price == Price(3, 9, "0.2", 2)
+    assert Fallback(priced(1, 9), Fallback(priced(2, 2))).price == Price(2, 9, 2, 2)
+    assert Fallback(priced(1, 9), FakeModel()).price is None
+
+
 def test_answers_are_held_to_a_schema_only_where_all_hold_to_it():
     sure, unsure = FakeModel(), FakeModel()
     sure.structured_output = True

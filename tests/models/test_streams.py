@@ -187,6 +187,28 @@ def test_whole_numbers_of_any_size_stay_what_they_are():
     assert [call.args for call in decoder.reply().tool_calls] == [{"wei": number}, {"data": [{"wei": -number}]}]
 
 
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ('"{\\"path\\": \\"a\\"}"', {"path": "a"}),
+        ('"{}"', {}),
+        ('"[1]"', None),
+        ('"path"', None),
+        ('"\\"{}\\""', None),
+        ('"{"', None),
+    ],
+)
+def test_arguments_that_were_written_as_text_once_more_are_read(text, args):
+    """Some servers encode twice. A third time, nobody does."""
+    called = {"tool_calls": [{"id": "a", "function": {"name": "read", "arguments": text}}]}
+    chunk = {"choices": [{"delta": called, "finish_reason": "tool_calls"}]}
+    decoder = ChatDecoder(ENDPOINT)
+    decoder.feed([Event("", json.dumps(chunk).encode())])
+
+    (call,) = decoder.reply().tool_calls
+    assert (call.args, call.raw_args) == (args, None if args is not None else text)
+
+
 def test_no_call_without_arguments_runs_where_the_limit_cut_the_reply_off():
     """B16: theirs may still have been to come, whichever call was the last to be heard of."""
     calls = [{"index": number, "id": f"c{number}", "function": {"name": "wipe", "arguments": ""}} for number in (0, 1)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
 import threading
+import weakref
 from typing import Any, Literal
 
 import pytest
@@ -14,12 +17,18 @@ from alpineagents import (
     Agent,
     AllowByName,
     DecideByHuman,
+    Denied,
+    DenyPermission,
     FileStore,
+    Human,
     Inbox,
     Message,
+    Question,
     State,
+    StoppedByFinish,
     StoppedByPermission,
     Store,
+    ToolCall,
     WaitingForAnswerError,
     tool,
 )
@@ -27,7 +36,7 @@ from alpineagents.testing import FakeModel
 
 from ..run.conftest import store
 from ..run.runs import assert_saved, assert_whole, kinds, outcomes, saved
-from .agents import Tools, an_agent, call, results
+from .agents import Decide, Tools, an_agent, call, go, results
 
 __all__ = ["store"]  # the fixture
 
@@ -305,6 +314,118 @@ async def test_asked_again_before_it_is_answered_it_stays_one_question() -> None
     assert results(state)[0][2] == results(state)[1][2]
 
 
+async def test_an_approval_counts_until_its_call_has_run() -> None:
+    """Two calls of one reply each need an approval: what is said of one isn't lost while the other still waits."""
+    inbox, tools = Inbox(wait=False), Tools("write")
+    state = State(messages=[Message.user("go")])
+    both = [call("write", n=1), call("write", n=2)]
+    agent = an_agent(tools, [both, both, both, "done"], [DecideByHuman()], human=inbox)
+    await agent.run(state)
+    await inbox.answer(inbox.open[0].id, "yes")
+
+    await agent.run(state)
+
+    assert [outcome for _, outcome in outcomes(state)[2:]] == ["denied", "cancelled"]
+    assert tools.ran == []
+    (second,) = inbox.open
+    assert second.call.args == {"n": 2}
+    await inbox.answer(second.id, "yes")
+    assert await agent.run(state) == "done"
+    assert sorted(tools.ran) == ["write 1", "write 2"]
+    assert state.extra_data == {}
+    assert_whole(state)
+
+
+async def test_an_approval_counts_once_though_the_same_call_was_asked_for_twice() -> None:
+    inbox, tools = Inbox(wait=False), Tools("write")
+    state = State(messages=[Message.user("go")])
+    twice = [call("write"), call("write")]
+    agent = an_agent(tools, [twice, twice, call("write"), "done"], [DecideByHuman()], human=inbox)
+    await agent.run(state)
+    await inbox.answer(inbox.open[0].id, "yes")
+    await agent.run(state)
+
+    assert await agent.run(state) == "done"
+
+    assert tools.ran == ["write 0"]
+    assert len(inbox.open) == 1
+    assert_whole(state)
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled"])
+async def test_an_approval_counts_though_the_check_of_another_call_ends_the_run(how: str) -> None:
+    class Ending(DenyPermission):
+        async def check(self, state: State, call: Any, tool: Any) -> None:
+            if call.name == "delete":
+                if how == "fails":
+                    raise ZeroDivisionError
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+    inbox, tools = Inbox(wait=False), Tools()
+    state = State(messages=[Message.user("go")])
+    script = [call("write"), [call("write"), call("delete")], call("write"), "done"]
+    agent = an_agent(tools, script, [Ending(), DecideByHuman()], human=inbox)
+    await agent.run(state)
+    await inbox.answer(inbox.open[0].id, "yes")
+    with trio.CancelScope() as scope, contextlib.suppress(ZeroDivisionError):
+        await agent.run(state)
+    assert tools.ran == []
+
+    assert await agent.run(state) == "done"
+
+    assert tools.ran == ["write 0"]
+    assert state.extra_data == {}
+    assert_whole(state)
+
+
+async def test_always_is_not_kept_twice_when_its_call_did_not_run() -> None:
+    inbox = Inbox(wait=False)
+    state = State(messages=[Message.user("go")])
+    tools = Tools()
+    agent = an_agent(tools, [[call("write"), call("delete")]] * 2, [DecideByHuman()], human=inbox)
+    await agent.run(state)
+    await inbox.answer(inbox.open[0].id, "always")
+
+    await agent.run(state)
+
+    assert tools.ran == []
+    assert [question.call.name for question in inbox.open] == ["delete"]
+    assert len(state.extra_data[KEY]) == 1
+
+
+def test_a_human_is_told_that_what_it_allowed_did_not_run() -> None:
+    given_back: list[tuple[str, object, bool]] = []
+
+    class Keeping(Human):
+        async def ask(self, question: Question, returns: object) -> object:
+            await trio.lowlevel.checkpoint()
+            return "yes"
+
+        def give_back(self, question: Question, answer: object) -> None:
+            given_back.append((question, answer, question.is_approval))
+
+    stop = Decide(lambda one: Denied("no", stop=True) if one.name == "delete" else None)
+    state, tools = go([stop, DecideByHuman()], call("read", n=1), call("delete"), human=Keeping())
+
+    assert given_back == [('Allow read with {"n":1}?', "yes", True)]
+    assert tools.ran == []
+    assert_whole(state)
+
+
+async def test_a_call_without_any_text_for_its_arguments_is_approved_like_one_with_none() -> None:
+    inbox, tools = Inbox(wait=False), Tools()
+    state = State(messages=[Message.user("go")])
+    script = [ToolCall("1", "write", None, ""), ToolCall("2", "write", None, " "), "done"]
+    agent = an_agent(tools, script, [DecideByHuman()], human=inbox)
+    await agent.run(state)
+    await inbox.answer(inbox.open[0].id, "yes")
+
+    assert await agent.run(state) == "done"
+
+    assert tools.ran == ["write 0"]
+
+
 async def test_ask_human_gets_the_late_answer_when_it_asks_the_same_again() -> None:
     inbox = Inbox(wait=False)
     state = State(messages=[Message.user("go")])
@@ -334,6 +455,64 @@ async def test_finished_states_have_no_questions() -> None:
     assert inbox.open == ()
     with pytest.raises(LookupError):
         inbox.withdraw(question.id)
+
+
+async def test_a_run_whose_state_is_finished_waits_for_no_answer() -> None:
+    """Nobody can give it one: a finished State has no questions."""
+    inbox, tools = Inbox(), Tools()
+    state = State(messages=[Message.user("go")])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deciding(inbox, "write", "delete", tools=tools).run, state)
+        await asked(inbox)
+        state.finish("enough")
+
+    assert inbox.open == ()
+    assert tools.ran == []
+    assert outcomes(state) == [("write", "denied"), ("delete", "cancelled")]
+    assert state.stopped == StoppedByFinish("enough")
+    assert_whole(state)
+
+
+async def test_ask_human_waits_for_no_answer_once_its_state_is_finished() -> None:
+    inbox = Inbox()
+    state = State(messages=[Message.user("go")])
+    raised: list[Exception] = []
+
+    async def ask() -> None:
+        with pytest.raises(WaitingForAnswerError) as caught:
+            await Agent(model=FakeModel([]), human=inbox).ask_human(state, "Which?")
+        raised.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await asked(inbox)
+        state.finish()
+
+    assert len(raised) == 1
+
+
+async def test_an_inbox_keeps_no_state_whose_question_was_answered() -> None:
+    """Also where nobody looks what is open."""
+    inbox, states = Inbox(wait=False), weakref.WeakSet[State]()
+
+    async def answered(how: str) -> None:
+        state = State(messages=[Message.user("go")])
+        states.add(state)
+        await deciding(inbox, "write").run(state)
+        (question_id,) = state.extra_data[KEY]
+        if how == "withdrawn":
+            await inbox.withdraw(question_id)
+            return
+        await inbox.answer(question_id, "yes")
+        if how == "used":
+            await deciding(inbox, "write").run(state)
+
+    for how in ("answered", "used", "withdrawn"):
+        await answered(how)
+    gc.collect()
+
+    assert list(states) == []
 
 
 async def test_a_question_can_be_withdrawn_unless_a_run_waits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -14,6 +15,7 @@ from alpineagents import (
     AllowByName,
     AllowByReadOnly,
     Allowed,
+    AllowPermission,
     Denied,
     DenyByName,
     DenyPermission,
@@ -22,6 +24,7 @@ from alpineagents import (
     Reporter,
     State,
     StoppedByPermission,
+    ToolCall,
     ToolError,
     tool,
 )
@@ -153,6 +156,43 @@ def test_a_check_can_not_fake_a_cancellation() -> None:
 
     with pytest.raises(RuntimeError, match="without being cancelled"):
         go([Cancelling()], call("read"))
+
+
+async def test_no_call_starts_once_the_run_is_cancelled_whatever_a_check_says(autojump_clock: Any) -> None:
+    class Stubborn(AllowPermission):
+        async def check(self, state: State, call: Any, tool: Any) -> Allowed:
+            with contextlib.suppress(trio.Cancelled):
+                await trio.sleep_forever()
+            return Allowed()
+
+    ran: list[str] = []
+
+    @tool
+    async def write() -> None:
+        ran.append("write")
+
+    state = State(messages=[Message.user("go")])
+    agent = Agent(model=FakeModel([call("write")]), tools=[write], permissions=[Stubborn()])
+    with trio.move_on_after(5) as scope:
+        await agent.run(state)
+
+    assert scope.cancelled_caught
+    assert ran == []
+    assert outcomes(state) == [("write", "interrupted")]
+    assert_whole(state)
+
+
+def test_a_call_without_any_text_for_its_arguments_is_shown_with_none() -> None:
+    """``None`` is for what can't be read; a check needn't expect it."""
+    seen: list[Any] = []
+
+    class Looking(DenyPermission):
+        def check(self, state: State, call: Any, tool: Any) -> None:
+            seen.append((call.id, dict(call.args)))
+
+    go([Looking(), AllowByReadOnly(), AllowByDefault()], ToolCall("1", "read", None, " "), ToolCall("2", "read", {}))
+
+    assert seen == [("1", {}), ("2", {})]
 
 
 def test_a_refused_call_does_not_keep_others_from_running() -> None:

@@ -78,6 +78,29 @@ async def test_cancelling_the_outer_run_ends_the_inner_one_with_it():
     assert await trio.to_thread.run_sync(thread_left.wait, 30)
 
 
+async def test_a_thread_that_an_async_tool_starts_is_its_own_also_below_a_run_in_a_thread():
+    """As everywhere: a run in it is a run of its own, and no subagent of a call further above."""
+    deep, middle = State(messages=[Message.user("deep")]), State(messages=[Message.user("middle")])
+    helper = Agent(model=FakeModel(["from the helper"]))
+
+    @tool
+    async def threaded() -> str:
+        """Have somebody else answer, in a thread that trio starts for this tool."""
+        return str(await trio.to_thread.run_sync(helper.run_sync, deep))
+
+    @tool
+    def delegate() -> str:
+        """Have somebody else answer, in this thread."""
+        return str(Agent(model=FakeModel([tool_call("threaded"), "done"]), tools=[threaded]).run_sync(middle))
+
+    state = State(messages=[Message.user("go")])
+    await Agent(model=FakeModel([tool_call("delegate"), "done"]), tools=[delegate]).run(state)
+
+    assert (middle.parent_id, deep.parent_id) == (state.id, None)
+    assert deep.answer == "from the helper"
+    assert [entry.child_ids for entry in state.history if entry.kind == "tool_result"] == [(middle.id,)]
+
+
 async def test_a_thread_whose_call_has_ended_is_told_so():
     entered, told = trio.Event(), trio.Event()
     go_on = threading.Event()

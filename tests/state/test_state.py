@@ -31,6 +31,7 @@ from alpineagents import (
     ToolResultEntry,
     Usage,
 )
+from alpineagents._hooks import witness
 
 from ..states import PROPERTIES, assert_replays, values
 
@@ -609,3 +610,17 @@ def test_a_stop_of_a_loop_is_shown_until_the_next_run_starts():
 
     assert state.stopped == StoppedByLimit(1)
     assert not state.finished
+
+
+def test_whoever_watches_a_test_is_told_of_each_state_that_is_made_and_what_it_begins_with():
+    seen: list[tuple[str, int]] = []
+    token = witness.set(lambda state: seen.append((state.id, len(state.history))))
+    try:
+        made = [State(), State(messages=[Message.user("go")], extra_data={"a": 1}), answered()]
+        copied = made[1].fork()
+    finally:
+        witness.reset(token)
+    State()
+
+    assert seen[:3] == [(state.id, len(state.history)) for state in made]
+    assert [state_id for state_id, _ in seen[3:]] == [copied.id]

@@ -139,8 +139,8 @@ print("pytest" in sys.modules, "hypothesis" in sys.modules)
 
 
 def test_what_testing_does_not_have_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"alpineagents\.testing.* 'ModelLaws'"):
-        alpineagents.testing.ModelLaws  # noqa: B018
+    with pytest.raises(AttributeError, match=r"alpineagents\.testing.* 'MoonLaws'"):
+        alpineagents.testing.MoonLaws  # noqa: B018
 
 
 def test_a_law_that_is_no_coroutine_function_says_what_it_is_too() -> None:

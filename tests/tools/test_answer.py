@@ -155,3 +155,9 @@ def test_what_the_model_wrote_is_recorded_where_the_class_has_no_json_form() -> 
     _, json_form = answer_shape(Odd).read_text('{"n": "3"}')
 
     assert json_form == {"n": "3"}
+
+
+def test_a_fence_that_nobody_closes_costs_no_more_than_its_length() -> None:
+    """Models that run wild write line breaks until they are cut off. Squared, this would take an hour."""
+    with pytest.raises(ToolInputError, match="expected a JSON object, got the text"):
+        answer_shape(dict[str, int]).read_text("```json\n" + "\n" * 1_000_000)

@@ -95,10 +95,13 @@ class TestTimeout:
         assert isinstance(result.error, TimeoutError)
         assert cancelled == [start + 30]
 
-    async def test_fractions_of_a_second_are_told(self, autojump_clock: trio.testing.MockClock) -> None:
-        result = await ending(tool(timeout=0.25)(trio.sleep_forever))
+    @pytest.mark.parametrize(("seconds", "said"), [(0.25, "0.25"), (2_592_000, "2592000"), (60.0, "60")])
+    async def test_seconds_are_told_as_people_write_them(
+        self, autojump_clock: trio.testing.MockClock, seconds: float, said: str
+    ) -> None:
+        result = await ending(tool(timeout=seconds)(trio.sleep_forever))
 
-        assert result.content == (TextBlock("(timed out after 0.25 s)"),)
+        assert result.content == (TextBlock(f"(timed out after {said} s)"),)
 
     async def test_a_tool_with_a_nursery_times_out_as_any_other(self, autojump_clock: trio.testing.MockClock) -> None:
         @tool(timeout=1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 import pytest
 
-from alpineagents import Agent, Message, State, Tool, ToolInputError
+from alpineagents import Agent, Hints, Message, State, Tool, ToolInputError
 from alpineagents.record._frozen import FrozenDict, freeze_dict
 from alpineagents.testing import FakeModel, tool_call
 from alpineagents.tools import read_args
@@ -102,3 +103,43 @@ async def test_the_model_is_told_and_the_run_goes_on() -> None:
         ("input_error", "wrong arguments: what: 3 is not of type 'string'"),
         ("done", "hey!"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "legal"),
+    [
+        ("name", None, "text"),
+        ("description", None, "text"),
+        ("input_schema", [WHAT], "a dict, the JSON Schema of an object"),
+        ("parallel", 1, "True or False"),
+        ("abandon_on_cancel", "no", "True or False"),
+        ("timeout", "30", "seconds, more than 0, or None"),
+        ("timeout", 0, "seconds, more than 0, or None"),
+        ("timeout", True, "seconds, more than 0, or None"),
+        ("timeout", float("nan"), "seconds, more than 0, or None"),
+        ("max_result_bytes", 1.5, "an int, more than 0"),
+        ("max_result_bytes", -1, "an int, more than 0"),
+        ("hints", {"read_only": True}, "Hints(...)"),
+    ],
+)
+def test_what_it_has_wrong_is_found_when_the_agent_is_made(field: str, value: object, legal: str) -> None:
+    tool = Shout(WHAT)
+    setattr(tool, field, value)
+
+    with pytest.raises(TypeError, match=re.escape(f"tool Shout: {field} must be {legal} (got {value!r:.100})")):
+        Agent(model=FakeModel([]), tools=[tool])
+
+
+def test_what_it_lacks_is_found_when_the_agent_is_made() -> None:
+    class Nameless(Tool):
+        async def run(self, args: Any, state: State) -> None: ...
+
+    with pytest.raises(TypeError, match=r"tool Nameless: name must be text \(got None\)"):
+        Agent(model=FakeModel([]), tools=[Nameless()])
+
+
+def test_what_it_has_right_is_left_alone() -> None:
+    tool = Shout(WHAT)
+    tool.timeout, tool.max_result_bytes, tool.parallel, tool.hints = 0.5, 1, False, Hints(read_only=True)
+
+    assert Agent(model=FakeModel([]), tools=[tool]).tool_map == {"shout": tool}

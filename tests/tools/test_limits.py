@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from decimal import Decimal
 from typing import Annotated, Any, NewType
@@ -26,6 +27,7 @@ Described = NewType("Described", Annotated[int, "a number"])  # type: ignore[val
         (Annotated[int, Ge(0), Lt(5)], {"type": "integer", "minimum": 0, "exclusiveMaximum": 5}),
         (Annotated[float, Gt(0.5), Le(1)], {"type": "number", "exclusiveMinimum": 0.5, "maximum": 1}),
         (Annotated[int, MultipleOf(5)], {"type": "integer", "multipleOf": 5}),
+        (Annotated[int, Ge(10**400)], {"type": "integer", "minimum": 10**400}),
         (Annotated[int, Interval(ge=1, le=3)], {"type": "integer", "minimum": 1, "maximum": 3}),
         (Annotated[str, Len(1, 3)], {"type": "string", "minLength": 1, "maxLength": 3}),
         (Annotated[list[int], MinLen(2)], {"type": "array", "items": {"type": "integer"}, "minItems": 2}),
@@ -86,6 +88,9 @@ def test_limits_are_kept(hint: Any, sent: Any, problem: str | None) -> None:
         (Annotated[str | list[int], Ge(1)], "the limit ge=1 doesn't go with string or array of integer"),
         (Annotated[int, Ge("a")], "the limit ge='a' doesn't go with integer"),  # type: ignore[arg-type]
         (Annotated[int, MultipleOf(0)], "the limit multiple_of=0 doesn't go"),
+        (Annotated[int, Ge(float("nan"))], "the limit ge=nan doesn't go with integer"),
+        (Annotated[str, MinLen(-1)], "the limit min_length=-1 doesn't go with string"),
+        (Annotated[str, pydantic.Field(pattern="(")], "the limit pattern='(' doesn't go with string"),
         (Annotated[int, MultipleOf(2), MultipleOf(3)], "two limits multiple_of: 2 and 3; a JSON Schema has one"),
         (
             Annotated[Annotated[str, pydantic.Field(pattern="a")], pydantic.Field(pattern="b")],
@@ -96,6 +101,15 @@ def test_limits_are_kept(hint: Any, sent: Any, problem: str | None) -> None:
 def test_what_no_schema_can_say_is_refused_at_once(hint: Any, said: str) -> None:
     with pytest.raises(TypeError, match=f"parameter 'p': {re.escape(said)}"):
         one(hint)
+
+
+def test_a_limit_on_a_class_that_refers_to_itself_is_refused_as_on_any_other() -> None:
+    @dataclasses.dataclass
+    class Node:
+        parent: Annotated[Node | None, MinLen(1)] = None
+
+    with pytest.raises(TypeError, match=r"Node.parent: the limit min_length=1 doesn't go with object Node or null"):
+        one(Node)
 
 
 def test_the_limits_of_an_answer_are_told_too() -> None:

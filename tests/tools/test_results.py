@@ -87,8 +87,8 @@ async def test_blocks_stay_what_they_are(value: Any, expected: Any) -> None:
     assert (await ending(returning(value))).content == expected
 
 
-def holding_itself() -> list[Any]:
-    value: list[Any] = []
+def holding_itself(*others: Any) -> list[Any]:
+    value: list[Any] = [*others]
     value.append(value)
     return value
 
@@ -112,6 +112,7 @@ class Unspeakable:
         (iter([1]), "list_iterator is not JSON"),
         (Unspeakable(), "Unspeakable is not JSON"),
         (holding_itself(), "circular: it holds itself"),
+        (holding_itself(PNG), "the result of tool give: nested too deep, or circular: it holds itself"),
     ],
 )
 async def test_what_is_not_json_stops_the_run_and_says_where_it_is(value: Any, said: str) -> None:

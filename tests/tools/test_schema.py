@@ -106,6 +106,7 @@ POINT = {
         (Any | None, {}),
         (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
         (Annotated[int, 5], {"type": "integer"}),
+        (Annotated[int, ["no hash"], "how many"], {"type": "integer", "description": "how many"}),
         (
             list[Annotated[int, "one of them"]],
             {"type": "array", "items": {"type": "integer", "description": "one of them"}},
@@ -349,6 +350,31 @@ def test_a_message_stays_short_however_much_is_wrong() -> None:
     assert len(str(refusal.value)) < 10_000
 
 
+def test_the_nearest_names_are_looked_for_only_where_they_are_told() -> None:
+    @tool
+    def f(name: str) -> None: ...
+
+    with pytest.raises(ToolInputError) as refusal:
+        read(f, name="n", **{f"name{number}": 1 for number in range(60)})
+
+    assert str(refusal.value).count("did you mean 'name'?") == 50
+    assert str(refusal.value).endswith("and 10 more problems")
+
+
+def test_a_long_path_is_cut_in_a_message() -> None:
+    value: Any = {"name": 5}
+    for _ in range(90):
+        value = {"name": "a", "children": [value]}
+
+    with pytest.raises(ToolInputError) as refusal:
+        read(one_parameter(Node), p=value)
+
+    assert str(refusal.value).startswith("wrong arguments: p.children[0].children[0]")
+    assert "..." in str(refusal.value)
+    assert str(refusal.value).endswith(".children[0].name: expected string, got integer 5")
+    assert len(str(refusal.value)) < 500
+
+
 def test_a_long_value_or_key_is_cut_in_a_message() -> None:
     with pytest.raises(ToolInputError) as refusal:
         read(one_parameter(dict[str, int]), p={"k" * 1000: list(range(1000))})
@@ -448,6 +474,48 @@ class TestUnions:
         assert read(one_parameter(self.Circle), p={"size": 1}) == {"p": self.Circle(1)}
         with pytest.raises(ToolInputError, match="expected object Circle or object Square, got object"):
             read(one_parameter(self.Circle | self.Square), p={"size": 1})
+
+    @pytest.mark.parametrize(
+        ("size", "is_tagged", "fits"),
+        [(1, True, True), ("1", True, True), (-1, True, False), (1, False, True)],
+    )
+    def test_the_work_grows_with_the_size_of_a_tree_whatever_is_wrong_with_it(
+        self, size: object, is_tagged: bool, fits: bool
+    ) -> None:
+        """Each level of a union tries its members: without a memory the work would double at each, or worse."""
+        tried: list[int] = []
+
+        @attrs.frozen
+        class Leaf:
+            size: int
+
+            def __attrs_post_init__(self) -> None:
+                tried.append(self.size)
+                if self.size < 0:
+                    raise ValueError("too small")
+
+        @attrs.frozen
+        class Sum:
+            of: Sum | Product | Leaf
+            kind: Literal["sum"] = "sum"
+
+        @attrs.frozen
+        class Product:
+            of: list[Sum | Product | Leaf]
+            kind: Literal["product"] = "product"
+
+        one = one_parameter(Sum | Product)
+        value: Any = {"size": size}
+        for level in range(12):
+            kind = {"kind": ("sum", "product")[level % 2]} if is_tagged else {}
+            value = {"of": [value] if level % 2 else value, **kind}
+
+        if fits:
+            assert isinstance(read(one, p=value)["p"], Product)
+        else:
+            with pytest.raises(ToolInputError):
+                read(one, p=value)
+        assert 1 <= len(tried) <= 10
 
     def test_what_is_wrong_is_said_for_the_class_that_was_meant(self) -> None:
         with pytest.raises(ToolInputError) as refusal:

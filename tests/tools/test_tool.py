@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
+import attrs
 import pytest
 
 from alpineagents import FunctionTool, State, Tool, ToolCall, tool
@@ -230,6 +232,35 @@ class TestMethods:
 
         assert list(Dog().bark.input_schema["properties"]) == ["word"]
         assert Dog().bark("wau") == "wau!"
+
+    def test_a_method_of_a_class_that_attrs_makes_anew_can_use_super(self) -> None:
+        @attrs.define
+        class Chest(Box):
+            locked: bool = True
+
+            @tool
+            def open(self, wide: bool = False) -> str:
+                return "locked" if self.locked else super().open(wide)
+
+        chest = Chest(locked=False)
+        chest.name = "c"
+
+        assert chest.open() == "c is open"
+
+    def test_an_abstract_method_stays_abstract(self) -> None:
+        class Source(abc.ABC):
+            @tool
+            @abc.abstractmethod
+            def look_up(self, word: str) -> str: ...
+
+        class Book(Source):
+            @tool
+            def look_up(self, word: str) -> str:
+                return word
+
+        assert [one.name for one in tools_of(Book())] == ["look_up"]
+        with pytest.raises(TypeError, match="look_up"):
+            Source()  # type: ignore[abstract]
 
     def test_a_method_without_its_object_is_refused_as_a_tool(self) -> None:
         assert repr(Box.open) == "<unbound tool open(wide)>"

@@ -30,6 +30,12 @@ BigId = NewType("BigId", UserId)
 Names = TypeAliasType("Names", "list[UserId]")
 Twice = TypeAliasType("Twice", tuple[T, T], type_params=(T,))
 Endless = TypeAliasType("Endless", "list[Endless]")
+Growing = TypeAliasType("Growing", "list[Growing[list[T]]]", type_params=(T,))
+Word = TypeAliasType("Word", UserId)
+K = TypeVar("K")
+Swapped = TypeAliasType("Swapped", tuple[K, T], type_params=(T, K))
+Same = TypeAliasType("Same", T, type_params=(T,))
+Always = TypeAliasType("Always", int, type_params=(T,))
 
 
 class Spot(NamedTuple):
@@ -107,6 +113,7 @@ STR = {"type": "string"}
         (Names, {"type": "array", "items": STR}),
         (Twice[int], {"type": "array", "minItems": 2, "maxItems": 2, "items": INT}),
         (dict[BigId, int], {"type": "object", "additionalProperties": INT}),
+        (dict[Word, int], {"type": "object", "additionalProperties": INT}),
         (
             Spot,
             {
@@ -141,6 +148,10 @@ def test_the_schema_of_a_type(hint: Any, expected: Any) -> None:
         (tuple[int, str], '["1", "2"]', (1, "2")),
         (tuple[()], [], ()),
         (Twice[int], [1, 2], (1, 2)),
+        (Twice[Twice[int]], [[1, 2], [3, 4]], ((1, 2), (3, 4))),
+        (Swapped[int, str], ["a", 1], ("a", 1)),
+        (Same[list[int]], [1], [1]),
+        (Always[str], 1, 1),
         (Spot, {"x": 1}, Spot(1, 0.5)),
         (Spot, {"x": "1", "y": None}, Spot(1, 0.5)),
         (date, "2026-12-31", date(2026, 12, 31)),
@@ -242,6 +253,8 @@ def test_json_that_is_nested_too_deep_to_be_kept_is_refused() -> None:
         (bytes, "ä", "p: expected bytes in base64"),
         (bytes, 5, "p: expected bytes in base64"),
         (Path, 5, "p: expected path, got integer 5"),
+        (list[float], "[1e999]", 'p: expected array of number, got string "[1e999]"'),
+        (list[Json], "[-1e999]", "p: expected array, got string"),
         (Spot, {"x": 1, "z": 2}, "p.z: unknown, known: x, y"),
     ],
 )
@@ -277,9 +290,15 @@ def test_what_has_no_reading_is_refused(hint: Any, sent: Any, problem: str) -> N
         (Any | date, "can't be told apart"),
         (Json | date, "can't be told apart"),
         (Endless, "the type Endless refers to itself; make it a class"),
+        (Growing[int], "the type Growing refers to itself; make it a class"),
+        (dict[Names, int], "isn't supported"),
+        (Twice, "the type ~T isn't supported"),
+        (Same, "the type ~T isn't supported"),
         (collections.namedtuple("Bare", "x"), "field Bare.x has no type hint"),
         (Callable[[int], str], "isn't supported"),
         (dict[int, str], "isn't supported"),
+        (dict[str], "isn't supported"),  # type: ignore[type-arg]
+        (type, "isn't supported"),
     ],
 )
 def test_what_can_not_work_is_refused_at_once(hint: Any, said: str) -> None:
@@ -294,6 +313,21 @@ def test_a_typed_dict_of_typing_extensions_is_one_too() -> None:
 
     assert schema(Span)["required"] == ["start"]
     assert read(one(Span), p={"start": "1"}) == {"p": {"start": 1}}
+
+
+def test_the_key_of_a_typed_dict_may_be_qualified_in_every_way() -> None:
+    class Span(typing_extensions.TypedDict, total=False):
+        start: typing_extensions.Required[typing_extensions.ReadOnly[int]]
+        first: typing_extensions.ReadOnly[typing_extensions.Required[Annotated[int, "the first"]]]
+        end: Annotated[typing_extensions.NotRequired[int], "the last"]
+        name: typing_extensions.ReadOnly[str]
+
+    told = schema(Span)
+
+    assert told["required"] == ["start", "first"]
+    assert told["properties"]["first"] == INT | {"description": "the first"}
+    assert told["properties"]["end"] == INT | {"description": "the last"}
+    assert read(one(Span), p={"start": "1", "first": 2}) == {"p": {"start": 1, "first": 2}}
 
 
 class TestPydantic:
@@ -339,6 +373,51 @@ class TestPydantic:
 
         assert schema(Size)["properties"] == {"width": {"type": "integer", "exclusiveMinimum": 0}}
         assert read(one(Size), p={"width": 2})["p"] == Size(width=2)
+
+    @pytest.mark.parametrize(
+        ("alias", "config", "key"),
+        [
+            ({"alias": "first-name"}, {}, "first-name"),
+            ({"validation_alias": pydantic.AliasChoices(pydantic.AliasPath("a", 0), "b", "c")}, {}, "b"),
+            ({"validation_alias": pydantic.AliasPath("a", 0)}, {"validate_by_name": True}, "name"),
+            ({"alias": "b"}, {"validate_by_name": True}, "b"),
+            ({"alias": "b"}, {"validate_by_name": True, "validate_by_alias": False}, "name"),
+            ({}, {"alias_generator": str.upper}, "NAME"),
+        ],
+    )
+    def test_the_key_of_a_field_is_one_that_the_model_reads(self, alias: Any, config: Any, key: str) -> None:
+        class Person(pydantic.BaseModel):
+            model_config = pydantic.ConfigDict(**config)
+            name: int = pydantic.Field(**alias)
+
+        class Pupil(Person): ...
+
+        assert schema(Pupil)["required"] == [key]
+        assert read(one(Pupil), p={key: "3"})["p"].name == 3
+
+    def test_a_dataclass_of_its_has_aliases_too(self) -> None:
+        @pydantic.dataclasses.dataclass
+        class Size:
+            width: int = pydantic.Field(alias="the width")
+
+        assert read(one(Size), p={"the width": 2})["p"].width == 2
+
+    def test_a_field_that_is_read_from_within_others_is_refused(self) -> None:
+        class Person(pydantic.BaseModel):
+            name: str = pydantic.Field(validation_alias=pydantic.AliasPath("names", 0))
+
+        with pytest.raises(TypeError, match=r"Person.name is read from AliasPath\(.*; give it a plain alias"):
+            one(Person)
+
+    def test_a_constructor_of_its_own_has_to_fit(self) -> None:
+        class Odd(pydantic.BaseModel):
+            x: int
+
+            def __init__(self, y: int) -> None:
+                super().__init__(x=y)
+
+        with pytest.raises(TypeError, match="Odd can't be made from its fields: missing a required argument: 'y'"):
+            one(Odd)
 
     @pytest.mark.parametrize(
         ("hint", "expected"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from decimal import Decimal
 
 import attrs
@@ -18,6 +20,7 @@ from alpineagents import (
     Model,
     ModelEvent,
     OutputError,
+    OverloadedError,
     Price,
     ProviderError,
     RawBlock,
@@ -493,6 +496,120 @@ async def test_a_cancelled_request_counts(autojump_clock):
     assert state.stopped == StoppedByBudget("requests", 2, 2)
 
 
+class Breaking(Model):
+    """Writes 90 of its 100 tokens in each attempt, and breaks off so many times; or fails before it writes."""
+
+    name = "fake/breaking"
+    max_tokens = 100
+    price = Price(0, 1_000_000)
+
+    def __init__(self, failures: int, *, writes: bool = True, kind: str = "retry") -> None:
+        self.failures = failures
+        self.event = ModelEvent(kind, "again", {"restarted": True} if writes and kind != "continued" else {})
+        self.tokens = 90 if writes else 0
+        self.sent = 0
+
+    async def respond(self, request, emit):
+        spent = Usage()
+        for _ in range(self.failures):
+            await trio.lowlevel.checkpoint()
+            self.sent += 1
+            spent += Usage(output_tokens=self.tokens, requests=1, cost=self.tokens)
+            try:
+                emit(self.event)
+            except BudgetError as error:
+                error.usage = spent
+                raise
+        await trio.lowlevel.checkpoint()
+        self.sent += 1
+        return Reply((TextBlock("well"),), "", "stop", spent + Usage(output_tokens=90, requests=1, cost=90))
+
+
+@pytest.mark.parametrize("kind", ["retry", "fallback", "continued"])
+@pytest.mark.parametrize("budget", [Budget(tokens=150), Budget(cost=150)])
+async def test_what_an_attempt_has_written_counts_before_the_next_is_sent(budget, kind):
+    """However often an answer breaks off: what can be overshot is one reply."""
+    state = asked()
+    model = Breaking(9, kind=kind)
+    await Agent(model=model, budget=budget).run(state)
+
+    assert model.sent == 2
+    assert isinstance(state.stopped, StoppedByBudget)
+    assert state.usage.output_tokens == 180
+    assert_whole(state)
+
+
+@pytest.mark.parametrize("budget", [Budget(tokens=50), Budget(cost=50)])
+async def test_a_retry_of_what_has_written_nothing_takes_the_place_of_the_request_before(budget):
+    """What may be sent may be sent again: the request isn't kept from it by what it has reserved itself."""
+    state = asked()
+    model = Breaking(3, writes=False)
+    assert await Agent(model=model, budget=budget).run(state) == "well"
+
+    assert model.sent == 4
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+async def test_what_attempts_had_reserved_is_there_again(failures):
+    @loop(until=never, limit=3)
+    async def body(agent, state):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await agent.think(state)
+        await agent.ask(state, "?")
+
+    state = asked()
+    model = Breaking(failures, writes=False)
+    await Agent(model=model, loop=body, budget=Budget(tokens=300)).run(state)
+
+    assert state.stopped == StoppedByLimit(3)
+    assert state.usage.output_tokens == 270
+
+
+async def test_seconds_are_counted_by_the_clock_of_the_run_whichever_thread_asks():
+    """Each trio run has a clock of its own, which begins somewhere else."""
+    state = asked()
+
+    async def answer(request):
+        if request.messages[-1].text == "why?":
+            return "because"
+        return await trio.to_thread.run_sync(trio.run, agent.ask, state, "why?")
+
+    agent = Agent(model=FakeModel(answer), budget=Budget(seconds=60))
+
+    assert await agent.run(state) == "because"
+    assert state.stopped == StoppedByUntil("waiting_for_user")
+
+
+async def test_threads_that_ask_at_once_send_no_more_than_is_left():
+    state, sent, gate = asked(), [], threading.Barrier(4)
+    agent = Agent(model=FakeModel(lambda request: sent.append(1) or "text"))
+
+    async def ask() -> None:
+        for _ in range(1000):
+            await agent.ask(state, "?")
+
+    def thread() -> None:
+        gate.wait(60)
+        with pytest.raises(BudgetError):
+            trio.run(ask)
+
+    async def body(agent, state):
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(trio.to_thread.run_sync, thread)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        await agent.copy(loop=body, budget=Budget(requests=300)).run(state)
+    finally:
+        sys.setswitchinterval(before)
+
+    assert len(sent) == 300
+    assert state.stopped == StoppedByBudget("requests", 300, 300)
+
+
 # The tree
 
 
@@ -617,6 +734,55 @@ async def test_running_requests_have_reserved_their_tokens_where_the_model_limit
         await lead(child, calls=8, budget=budget).run(state)
         assert Limited.sent == sent  # with 10 to 20 tokens estimated for what each reads
         assert sum(text == "part" for _, text in told(state)) == sent
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_running_requests_of_a_fallback_have_reserved_what_the_dearest_may_cost(fails):
+    """Eight at once, and whichever of its models answers: the overshoot is one reply."""
+
+    class Limited(Model):
+        max_tokens = 100
+        sent = 0
+
+        def __init__(self, name, dollars, fails=False):
+            self.name, self.price, self.fails = name, Price(0, dollars * 1_000_000), fails
+
+        async def respond(self, request, emit):
+            Limited.sent += 1
+            await trio.testing.wait_all_tasks_blocked()
+            if self.fails:
+                raise OverloadedError("busy")
+            used = Usage(output_tokens=60, requests=1)
+            return Reply((TextBlock("part"),), "", "stop", attrs.evolve(used, cost=self.price.cost(used)))
+
+    model = Fallback(Limited("fake/cheap", 1, fails), Limited("fake/dear", 2))
+    child = Agent(model=model, name="limited", description="l")
+    state = asked()
+    await lead(child, calls=8, budget=Budget(cost=250)).run(state)
+
+    assert Limited.sent == (4 if fails else 2)
+    assert state.usage.cost <= 250 + 200
+
+
+async def test_what_a_failed_model_has_spent_is_counted_where_the_budget_allows_no_other():
+    class Busy(Model):
+        name = "fake/busy"
+
+        async def respond(self, request, emit):
+            await trio.lowlevel.checkpoint()
+            error = OverloadedError("busy")
+            error.usage = Usage(output_tokens=7, requests=1)
+            raise error
+
+    state = asked()
+    agent = Agent(model=Fallback(Busy(), FakeModel(["never asked"])), budget=Budget(requests=1))
+    async with agent.stream(state) as run:
+        async for _ in run:
+            pass
+
+    assert state.stopped == StoppedByBudget("requests", 1, 1)
+    assert (state.usage.output_tokens, state.usage.requests) == (7, 1)
+    assert run.usage == state.usage
 
 
 def test_a_fallback_may_reply_as_long_as_the_longest_of_its_models():

@@ -7,12 +7,13 @@ from decimal import Decimal
 import attrs
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from alpineagents import (
     Agent,
     Budget,
+    BudgetError,
     Message,
     Model,
     ModelEvent,
@@ -82,18 +83,18 @@ class Scripted(Model):
 
     async def respond(self, request, emit):
         turn = sum(message.role == "assistant" for message in request.messages)
+        written = of(self.node.written, turn)
         spent = Usage()
-        for attempt in range(of(self.node.retries, turn) + 1):
-            if attempt:
-                emit(ModelEvent("retry", "again"))
+        for retry in range(of(self.node.retries, turn), -1, -1):
             self.sent.append(Usage(requests=1))
             for _ in range(of(self.node.pauses, turn)):
                 await trio.lowlevel.checkpoint()
-            spent += Usage(requests=1)
-        written = of(self.node.written, turn)
-        used = Usage(input_tokens=READ, output_tokens=written)
-        self.sent.append(attrs.evolve(used, cost=PRICE.cost(used)))
-        spent += attrs.evolve(used, cost=PRICE.cost(used))
+            used = Usage(input_tokens=READ, output_tokens=written) if written or not retry else Usage()
+            used = attrs.evolve(used, cost=PRICE.cost(used))
+            self.sent.append(used)
+            spent += attrs.evolve(used, requests=1)
+            if retry:
+                self.emit_retry(emit, spent, restarted=bool(written))
         if turn + 1 < self.node.turns and self.node.children:
             calls = [
                 ToolCall(f"call_{turn}_{number}", f"child_{number}", {"prompt": "part"})
@@ -101,6 +102,15 @@ class Scripted(Model):
             ]
             return Reply(tuple(calls), "", "tool_calls", spent)
         return Reply((TextBlock("done"),), "", "stop", spent)
+
+    @staticmethod
+    def emit_retry(emit, spent: Usage, *, restarted: bool) -> None:
+        """An attempt broke off: after all that it writes, or before it has cost anything."""
+        try:
+            emit(ModelEvent("retry", "again", {"restarted": restarted}))
+        except BudgetError as error:
+            error.usage = spent  # as models behind HTTP do
+            raise
 
 
 def of(numbers: list[int], turn: int) -> int:
@@ -121,8 +131,13 @@ def all_states(state: State) -> list[State]:
     return found
 
 
+breaks_off_twice = Node(1, [0], [MOST_WRITTEN], [2], None, [])
+
+
 @settings(max_examples=200)
 @given(tree=trees, budget=budgets)
+@example(tree=breaks_off_twice, budget=Budget(tokens=42))
+@example(tree=breaks_off_twice, budget=Budget(cost=63))
 def test_no_budget_is_overdrawn_whatever_the_tree(tree: Node, budget: Budget):
     sent: list[Usage] = []
     state = State(messages=[Message.user("all")])

@@ -54,7 +54,7 @@ def test_a_folder_of_ones_own_with_fewer_files(tmp_path: Path):
 
     printed = demo(tmp_path / "states", "--folder", tmp_path / "files")
 
-    assert "1 subagents, 1 at once" in printed
+    assert "\n1 subagent, in " in printed
     assert "one.md: This file is about the number one." in printed
 
 

@@ -32,6 +32,7 @@ from alpineagents import (
     ToolProgress,
     ToolStart,
     Usage,
+    default_loop,
     loop,
     tool,
     waiting_for_user,
@@ -341,13 +342,146 @@ def test_what_a_thread_records_just_when_the_event_loop_ends_is_no_error():
     state = asked()
 
     async def main():
-        return _Followed(state, Purse(None, None), _Buffer())
+        return _Followed(state, Purse(None, None), _Buffer(), trio.lowlevel.current_trio_token())
 
     followed = trio.run(main)
     state.add_message(Message.notice("too late to be told"))
 
     followed.end()
     assert kinds(state) == ["context_change", "notice"]
+
+
+async def test_what_another_thread_does_on_the_state_is_told_in_the_thread_of_the_stream():
+    """A State can be acted on in another thread's event loop; the tasks that wait for events are this one's."""
+
+    @loop(until=waiting_for_user, limit=5)
+    async def body(agent, state):
+        await trio.to_thread.run_sync(trio.run, default_loop.body, agent, state)
+
+    state, threads = asked(), set()
+    script = FakeModel([["a b", tool_call("helper", prompt="part")], ["c d", tool_call("noop")], "done"])
+    agent = Agent(model=script, tools=[helper("part"), noop], loop=body)
+    events = []
+    async with agent.stream(state) as run:
+        async for event in run:
+            events.append(event)
+            threads.add(threading.current_thread())
+
+    assert threads == {threading.current_thread()}
+    for each in (state, child_of(state)):
+        own = [event for event in events if event.state is each]
+        assert [event.entry for event in own if isinstance(event, EntryAdded)] == list(each.history)[1:]
+        assert isinstance(own[-1], RunEnd)
+    names = [shown(event) for event in events if event.state is state]
+    assert [name for name in names if name.startswith(("text", "Tool"))] == [
+        "text a b",
+        "ToolStart helper",
+        "ToolEnd helper",
+        "text c d",
+        "ToolStart noop",
+        "ToolEnd noop",
+        "text done",
+    ]
+
+
+@pytest.mark.parametrize("below", [False, True])
+async def test_a_late_result_is_told_as_an_entry_while_its_run_is_on_and_not_behind_its_end(below):
+    """A call ends once; what its thread gives later is recorded."""
+    let_go = threading.Event()
+    states = [asked()]
+
+    @tool(timeout=0.01)
+    def hung() -> str:
+        """Take longer than allowed."""
+        let_go.wait(60)
+        return "late"
+
+    async def when_it_came(request):
+        if below:
+            states.append(child_of(states[0]))
+        let_go.set()
+        async with states[-1].watch() as entries:
+            async for entry in entries:
+                if getattr(entry, "late", False):
+                    break
+        return "done"
+
+    if below:
+        agent = Agent(model=FakeModel([tool_call("helper", prompt="x"), when_it_came]), tools=[helping(hung)])
+    else:
+        agent = Agent(model=FakeModel([tool_call("hung"), when_it_came]), tools=[hung])
+    events = await events_of(agent, states[0])
+
+    own = [event for event in events if event.state is states[-1]]
+    late = [event for event in own if isinstance(event, EntryAdded) and getattr(event.entry, "late", False)]
+    assert len(late) == (0 if below else 1)
+    assert [shown(event) for event in own].count("ToolEnd hung") == 1
+    assert isinstance(own[-1], RunEnd)
+
+
+def helping(*tools) -> Agent:
+    """A subagent that calls each of its tools once."""
+    return helper([tool_call(tool.name) for tool in tools], "part", tools=tools)
+
+
+async def test_every_call_that_starts_is_told_to_end_however_it_does(autojump_clock):
+    @tool
+    async def endless() -> None:
+        """Never end."""
+        await trio.sleep_forever()
+
+    @tool
+    async def broken() -> None:
+        """Fail once the other one waits."""
+        await trio.testing.wait_all_tasks_blocked()
+        raise OSError("bug")
+
+    @loop(until=waiting_for_user, limit=3)
+    async def body(agent, state):
+        await agent.think(state)
+        with trio.move_on_after(5):
+            await agent.use_tools(state)
+
+    for calls, words in ((["endless"], "interrupted"), (["endless", "broken"], "aborted")):
+        got = []
+        script = [[tool_call(name) for name in calls], "done"]
+        child = helper(*script, tools=[endless, broken], loop=body)
+        await stream_into(got, lead(child), asked())
+
+        below = [event for event in got if isinstance(event, ToolStart | ToolEnd) and event.call.name != "helper"]
+        assert sorted(shown(event) for event in below) == sorted(
+            f"{kind} {name}" for name in calls for kind in ("ToolStart", "ToolEnd")
+        )
+        assert {str(event.outcome) for event in below if isinstance(event, ToolEnd)} == {words}
+        order = [shown(event) for event in got if event.state is below[0].state]
+        assert order[-1].startswith("end")
+
+
+async def sleeping(request):
+    await trio.sleep_forever()
+
+
+async def test_a_stream_in_a_tool_that_is_left_early_ends_its_run_alone():
+    @tool
+    async def peek(prompt: str) -> str:
+        """Look at the beginning of a subagent's work."""
+        agent = Agent(model=FakeModel([tool_call("noop"), sleeping]), tools=[noop])
+        async with agent.stream(prompt) as run:
+            async for event in run:
+                if isinstance(event, ToolEnd):
+                    break
+        return "seen enough"
+
+    state = asked()
+    events = await events_of(lead(peek), state)
+
+    child = child_of(state)
+    assert told(state) == [("done", "seen enough")]
+    assert errors(child) == ["Cancelled"]
+    assert_whole(child)
+    assert state.usage.requests == 2 + child.usage.requests
+    ends = [(event.state, type(event.error)) for event in events if isinstance(event, RunEnd)]
+    assert ends == [(child, trio.Cancelled), (state, type(None))]
 
 
 async def test_what_is_recorded_before_and_after_is_not_told():

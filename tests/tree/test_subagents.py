@@ -12,6 +12,7 @@ import trio.testing
 from alpineagents import (
     Agent,
     AllowByDefault,
+    AllowByName,
     DecideByHuman,
     Denied,
     DenyByName,
@@ -328,6 +329,32 @@ async def test_reporter_and_store_come_from_above_unless_it_has_its_own():
     assert above.said == ["part", "part", "part"]
 
 
+async def test_a_store_a_human_and_a_reporter_that_are_false_are_there_all_the_same():
+    """Such as a Store that has ``__len__``, and nothing in it yet."""
+
+    class EmptyStore(MemoryStore):
+        def __len__(self):
+            return 0
+
+    class FalseHuman(FakeHuman):
+        def __bool__(self):
+            return False
+
+    class EmptyLog(Log):
+        def __len__(self):
+            return len(self.said)
+
+    store, human, log = EmptyStore(), FalseHuman(["yes"]), EmptyLog()
+    child = helper(tool_call("noop"), "part", tools=[noop], permissions=[DecideByHuman()])
+    state = asked()
+    await lead(child, store=store, human=human, reporter=log).run(state)
+
+    assert log.said == ["part", "part"]
+    assert len(human.questions) == 1
+    assert await store.has(state.id)
+    assert await store.has(child_of(state).id)
+
+
 async def test_a_store_that_the_state_above_is_loaded_from_is_inherited_too():
     store = MemoryStore()
     state = asked()
@@ -368,6 +395,57 @@ async def test_a_question_below_goes_to_the_human_above_unless_it_has_its_own():
         await lead(child, human=above).run(state)
         assert [entry.outcome for entry in closed(child_of(state))] == ["done"]
         assert len(human.questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("denying", "reason"), [("lead middle inner", "lead"), ("middle inner", "middle"), ("inner", "inner")]
+)
+async def test_refusals_are_asked_from_the_top(denying, reason):
+    def settings(name):
+        denies = [DenyByName("noop", reason=f"not by {name}")] if name in denying.split() else []
+        return {"permissions": [AllowByDefault(), *denies]}
+
+    inner = helper(tool_call("noop"), results, tools=[noop], name="inner", **settings("inner"))
+    middle = helper(tool_call("inner", prompt="x"), results, tools=[inner], name="middle", **settings("middle"))
+    state = asked()
+    await lead(middle, **settings("lead")).run(state)
+
+    assert state.answer == f"not by {reason}"
+
+
+RULES = [AllowByName(["middle", "inner"]), DecideByHuman()]
+
+
+@pytest.mark.parametrize(
+    ("lists", "humans", "asked_one"),
+    [
+        ("lead", "lead", "lead"),
+        ("lead", "lead inner", "lead"),
+        ("middle", "lead", "lead"),
+        ("middle", "lead inner", "lead"),
+        ("middle", "lead middle inner", "middle"),
+        ("inner", "lead middle", "middle"),
+        ("lead inner", "lead middle", "middle"),
+        ("lead inner", "lead inner", "inner"),
+    ],
+)
+async def test_a_question_goes_to_the_human_of_the_agent_that_wrote_the_permission_or_inherited_by_it(
+    lists, humans, asked_one
+):
+    """Three levels; the call of ``noop`` by the innermost needs a person."""
+    people = {name: FakeHuman(lambda question: "yes") for name in humans.split()}
+
+    def settings(name):
+        return {"permissions": RULES if name in lists.split() else None, "human": people.get(name)}
+
+    inner = helper(tool_call("noop"), "detail", tools=[noop], name="inner", **settings("inner"))
+    middle = helper(tool_call("inner", prompt="x"), "part", tools=[inner], name="middle", **settings("middle"))
+    state = asked()
+    await lead(middle, **settings("lead")).run(state)
+
+    assert [entry.outcome for entry in closed(child_of(child_of(state)))] == ["done"]
+    names = {name for name, human in people.items() if any(q.call.name == "noop" for q in human.questions)}
+    assert names == {asked_one}
 
 
 async def test_an_action_of_another_agent_inside_a_run_is_held_to_what_is_above():

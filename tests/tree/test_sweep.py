@@ -17,6 +17,7 @@ from alpineagents import (
     Message,
     State,
     Store,
+    Usage,
     tool,
 )
 from alpineagents.testing import FakeModel, tool_call
@@ -120,6 +121,7 @@ class Tree:
             closed = {outcome for _, outcome in outcomes(each)}
             assert closed <= {"done", "interrupted"}
             assert errors(each).count("Cancelled") <= 1
+            assert each.usage == counted(each)
             if self.store is not None and await self.store.has(each.id):
                 await assert_saved(self.store, each)
         for child in states[1:]:
@@ -137,6 +139,20 @@ class Tree:
         assert_whole(state)
         if self.store is not None:
             await assert_saved(self.store, state)
+
+
+def counted(state: State) -> Usage:
+    """What the entries of a State say it has used, its subagents included, each once."""
+    spent = Usage()
+    for entry in state.history:
+        match entry.kind:
+            case "model_reply":
+                spent += entry.content.usage
+            case "error":
+                spent += entry.usage
+            case "tool_result" if not entry.late:
+                spent = sum((counted(state.child(child_id)) for child_id in entry.child_ids), start=spent)
+    return spent
 
 
 def store_of(kind: str) -> Store | None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from ._format import is_unicode
+from ._openai_model_rules import OpenAIModel
 
 _REQUEST_FIELDS = frozenset(
     (
@@ -59,8 +60,6 @@ _PART_TYPES = frozenset(("text", "image_url", "file"))
 _MAX_TEXT = 10_485_760
 """Characters of one text, as OpenAI's own error names the limit ("string_above_max_length")."""
 _OF_MISTRAL = re.compile(r"mistral|ministral|devstral|codestral|magistral|pixtral|mixtral")
-_REASONS = re.compile(r"(^|/)(gpt-5(?!.*chat)|o[1-9])")
-"""OpenAI's models that reason: they take no temperature, and another name for the limit."""
 _OF_OPENAI = re.compile(r"(^|/)(gpt-|chatgpt-|o[1-9])(?!oss)")
 _MOST_ID = 40
 """Characters of a call's id, by OpenAI's "string_above_max_length"."""
@@ -98,11 +97,7 @@ def _setting_problems(body: Mapping[str, Any]) -> Iterator[str]:
     if "stream_options" in body and body.get("stream") is not True:
         yield "The 'stream_options' parameter is only allowed when 'stream' is enabled."
     model = str(body.get("model"))
-    if _REASONS.search(model):
-        if "max_tokens" in body:
-            yield "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'."
-        if temperature != 1:
-            yield f"Unsupported value: 'temperature' does not support {temperature!r:.80} with this model."
+    yield from OpenAIModel(model).chat_problems(body)
     if _OF_OPENAI.search(model):
         ids = [call.get("id") for message in body["messages"] for call in _calls_of(message)]
         if any(isinstance(call_id, str) and len(call_id) > _MOST_ID for call_id in ids):

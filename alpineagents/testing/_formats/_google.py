@@ -77,14 +77,17 @@ def _chunks(reply: Reply, request: ReceivedRequest) -> Iterator[dict[str, Any]]:
 
 
 def _pieces(reply: Reply, model: str) -> list[list[dict[str, Any]]]:
-    """The parts of each chunk. As from Gemini 3, the first call is signed, or else the end of the text."""
+    """The parts of each chunk. As from Gemini 3, the first call is signed, or else the end of the text.
+
+    A thought is signed where the script's has a signature: with one of the server's own, which it knows again.
+    """
     pieces: list[list[dict[str, Any]]] = []
     signed = False
     for block in reply.blocks:
         if isinstance(block, ThinkingBlock):
             thoughts: list[dict[str, Any]] = [{"text": word, "thought": True} for word in words(block.text)]
             if thoughts and block.signature is not None:
-                thoughts[-1]["thoughtSignature"] = block.signature
+                thoughts[-1]["thoughtSignature"] = thought_signature(model, thoughts[-1]["text"])
             pieces += [[thought] for thought in thoughts]
         elif isinstance(block, TextBlock):
             pieces += [[{"text": word}] for word in words(block.text)]

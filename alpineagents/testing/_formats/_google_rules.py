@@ -235,7 +235,7 @@ def _is_signed(part: Mapping[str, Any], model: str) -> bool:
     call = part.get("functionCall")
     if isinstance(call, dict):
         return signature in _NO_SIGNATURES or signature == thought_signature(model, call.get("args", {}))
-    return bool(part.get("thought")) or signature == thought_signature(model, SIGNED_END)
+    return bool(signature == thought_signature(model, part.get("text") if part.get("thought") else SIGNED_END))
 
 
 def _speaks(content: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ._format import is_unicode
+from ._openai_model_rules import OpenAIModel
 from ._responses_item_rules import item_problems, order_problems
 
 _REQUEST_FIELDS: Final = frozenset(
@@ -87,13 +88,15 @@ def _settings_problems(body: Mapping[str, Any], model: str) -> Iterator[str]:
     for wanted in include if isinstance(include, list) else [include]:
         if wanted not in _INCLUDABLE:
             yield f"Invalid value: {wanted!r:.80} in 'include'."
-    never_reasons = model.startswith(("gpt-4", "gpt-3"))
-    if never_reasons and "reasoning.encrypted_content" in include:
+    known = OpenAIModel(model)
+    if known.reasons() == "never" and "reasoning.encrypted_content" in include:
         yield "Encrypted content is not supported with this model."
     reasoning = body.get("reasoning", {})
-    if not isinstance(reasoning, dict) or (never_reasons and reasoning):
+    if not isinstance(reasoning, dict) or (known.reasons() == "never" and reasoning):
         yield "Unsupported parameter: 'reasoning' is not supported with this model."
         return
+    yield from known.effort_problems(reasoning.get("effort"), "reasoning.effort")
+    yield from known.responses_problems(body, reasoning.get("effort"))
     for name in sorted(set(reasoning) - {"context", "effort", "mode", "summary"}):
         yield f"Unknown parameter: 'reasoning.{name}'."
     if reasoning.get("effort", "low") not in _EFFORTS:

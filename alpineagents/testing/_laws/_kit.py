@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import count
 from typing import Any, Final, ParamSpec, cast
 
@@ -51,6 +51,14 @@ def law(test: Callable[P, Awaitable[None] | None]) -> Callable[P, None]:
             raise
 
     return run
+
+
+def leave_out(cls: type, laws: type, names: Iterable[str]) -> None:
+    """Take those of *laws* out of *cls* that need one of the fixtures *names* which *cls* has set to ``None``."""
+    absent = {name for name in names if getattr(cls, name) is None}
+    for name in dir(laws):
+        if name.startswith("test_") and absent.intersection(inspect.signature(getattr(laws, name)).parameters):
+            setattr(cls, name, None)
 
 
 # ---- Entries
@@ -101,6 +109,12 @@ def moments() -> Iterator[int]:
     """Numbers of rounds to cancel something after, without end: each of the first, then ever fewer."""
     yield from range(8)
     yield from (2**power for power in count(3))
+
+
+def system_tasks() -> int:
+    """How many tasks go on that belong to no nursery of the program's: trio's own, its main task, and hidden ones."""
+    root = trio.lowlevel.current_root_task()
+    return 0 if root is None else sum(len(nursery.child_tasks) for nursery in root.child_nurseries)
 
 
 # ---- States

@@ -89,6 +89,13 @@ EXPECTED: dict[str, tuple[object, ...]] = {
         "max_tokens",
         "cut_off",
     ),
+    "max_tokens_in_a_block_that_never_ends": ([("delete_all", None, ""), READ_A], "max_tokens", "cut_off"),
+    "max_tokens_in_arguments_in_the_start": (
+        [READ_A, ("read", None, '{"path":"b"}')],
+        "max_tokens",
+        "cut_off",
+    ),
+    "max_tokens_in_the_last_of_calls": ([("now", {}), READ_A, ("delete_all", None, "")], "max_tokens", "cut_off"),
     "max_tokens_in_thinking": ([("thinking", "Let me", None)], "max_tokens", "cut_off"),
     "no_arguments": ([("now", {}), ("stop", {})], "tool_use", ""),
     "no_event_names": (["Hi"], "end_turn", ""),
@@ -280,6 +287,16 @@ def test_a_whole_message_is_a_reply_too():
     assert summary(decoder.reply()) == expected
     assert deltas == [ThinkingDelta("So."), TextDelta("Hi "), TextDelta("\ufffd")]
     assert decoder.complete
+
+
+def test_the_last_call_of_a_whole_message_that_was_cut_off_has_no_arguments():
+    """Its ``input`` is what the server could read of it: by Anthropic's guide, an incomplete call."""
+    calls = [{"type": "tool_use", "id": f"toolu_{path}", "name": "read", "input": {"path": path}} for path in "ab"]
+    decoder = MessagesDecoder(ENDPOINT)
+    decoder.feed_document(json.dumps({**DOCUMENT, "content": calls, "stop_reason": "max_tokens"}).encode())
+
+    expected = ([READ_A, ("read", None, '{"path":"b"}')], "max_tokens", "cut_off", SHORT_USAGE)
+    assert summary(decoder.reply()) == expected
 
 
 @pytest.mark.parametrize(

@@ -407,11 +407,12 @@ def test_older_models_are_told_nothing_of_signatures_that_are_not_there(model):
 def test_thoughts_go_back_unchanged_to_the_model_that_thought_them():
     """B18."""
     mine = {"provider": "google", "raw": {"model": NEW}}
-    thoughts = [ThinkingBlock("So.", **mine), ThinkingBlock("", "c2ln", **mine)]
+    signed = thought_signature(NEW, "")
+    thoughts = [ThinkingBlock("So.", **mine), ThinkingBlock("", signed, **mine)]
 
     assert contents(HI, assistant(*thoughts, "4"))[1]["parts"] == [
         {"text": "So.", "thought": True},
-        {"text": "", "thought": True, "thoughtSignature": "c2ln"},
+        {"text": "", "thought": True, "thoughtSignature": signed},
         {"text": "4"},
     ]
 
@@ -494,7 +495,7 @@ NAMES = st.sampled_from(["read", "1st", "a b", "", "x" * 70]) | TEXTS
 MODELS = st.sampled_from([NEW, OLD, "gemini-flash-latest"])
 OTHERS = st.sampled_from(
     [
-        ThinkingBlock("So.", "c2ln", "google", {"model": NEW}),
+        ThinkingBlock("So.", thought_signature(NEW, "So."), "google", {"model": NEW}),
         ThinkingBlock("So.", None, "google", {"model": OLD}),
         ThinkingBlock("So.", "c2ln", "anthropic"),
         part({"text": "", "thoughtSignature": END}),

@@ -11,6 +11,9 @@ NEW, OLD = "gemini-3-pro-preview", "gemini-2.5-flash"
 USER = {"role": "user", "parts": [{"text": "Hi"}]}
 SAID = {"role": "model", "parts": [{"text": "Hello."}]}
 SIGNATURE = thought_signature(NEW, {"p": 1})
+THOUGHT = {"text": "So.", "thought": True}
+SAID_4 = {"text": "4"}
+OTHERS = thought_signature("gemini-3-pro", "So.")
 CALL = {"functionCall": {"id": "c1", "name": "read", "args": {"p": 1}}, "thoughtSignature": SIGNATURE}
 SECOND = {"functionCall": {"id": "c2", "name": "now"}}
 CALLS = {"role": "model", "parts": [CALL, SECOND]}
@@ -64,7 +67,7 @@ def calling(**fields):
         {"contents": [USER, model(without_signature(CALL)), user(ANSWER), USER]},  # Of a turn before.
         {"contents": [USER, model(with_signature(CALL, "skip_thought_signature_validator")), user(ANSWER)]},
         {"contents": [USER, model({"text": "", "thoughtSignature": thought_signature(NEW, SIGNED_END)})]},
-        {"contents": [USER, model({"text": "So.", "thought": True, "thoughtSignature": "any"}, {"text": "4"})]},
+        {"contents": [USER, model(with_signature(THOUGHT, thought_signature(NEW, "So.")), {"text": "4"})]},
         {"contents": [USER, model({"executableCode": {"language": "PYTHON", "code": "1"}})]},
         {"contents": [user(PICTURE, {"text": "see"})], "systemInstruction": {"parts": [{"text": "s"}]}},
         {"tools": TOOLS},
@@ -128,6 +131,11 @@ def test_what_is_right_is_taken(body):
         ({"contents": [USER, model(with_signature(CALL, "eA==")), user(ANSWER)]}, "signature is not valid"),
         ({"contents": [USER, model(with_signature(SECOND, SIGNATURE)), user(ANSWER_2)]}, "not valid"),
         ({"contents": [USER, model(with_signature({"text": "x"}, "eA==")), USER]}, "signature is not valid"),
+        ({"contents": [USER, model(with_signature(THOUGHT, "eA=="), SAID_4), USER]}, "signature is not valid"),
+        (
+            {"contents": [USER, model(with_signature(THOUGHT, OTHERS), SAID_4), USER]},
+            "signature is not valid",
+        ),
         ({"systemInstruction": "Be brief."}, "system_instruction.parts: must not be empty"),
         ({"systemInstruction": {"parts": [{"text": ""}]}}, "system_instruction: it holds text only"),
         ({"systemInstruction": {"parts": [PICTURE]}}, "system_instruction: it holds text only"),
@@ -246,7 +254,7 @@ async def test_without_alt_sse_the_answer_is_one_document():
                     "parts": [
                         {"text": "So ", "thought": True},
                         {"text": "it ", "thought": True},
-                        {"text": "is. ", "thought": True, "thoughtSignature": "c2ln"},
+                        {"text": "is. ", "thought": True, "thoughtSignature": thought_signature(NEW, "is. ")},
                         {"text": "Hi"},
                         {"text": "", "thoughtSignature": thought_signature(NEW, SIGNED_END)},
                     ],

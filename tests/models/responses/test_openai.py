@@ -156,11 +156,11 @@ async def test_a_reply_is_streamed_and_whole(chunk_size):
 async def test_the_settings_are_sent_and_the_key():
     settings = {"max_tokens": 99, "effort": "low", "thinking": True, "parallel_tool_calls": False}
     async with ProviderServer(["Hi"], api_key=KEY) as server:
-        await model_at(server, api_key=KEY, extra_body={"top_p": 0.1}, **settings).respond(REQUEST, ignore)
+        await model_at(server, api_key=KEY, extra_body={"service_tier": "flex"}, **settings).respond(REQUEST, ignore)
 
     body = server.requests[0].body
     assert server.requests[0].path == "/v1/responses"
-    assert (body["model"], body["max_output_tokens"], body["top_p"]) == ("gpt-5", 99, 0.1)
+    assert (body["model"], body["max_output_tokens"], body["service_tier"]) == ("gpt-5", 99, "flex")
     assert body["reasoning"] == {"effort": "low", "summary": "auto"}
 
 

@@ -1,0 +1,1 @@
+"""What replay_run is made of."""

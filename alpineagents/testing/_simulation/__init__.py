@@ -1,0 +1,1 @@
+"""What ``simulate`` is made of: chance, faults, and what is checked."""
