@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local demo-team demo-team-local local-model test crash check format bench bench-peers docs cover mutants dist lock clean
+.PHONY: help demo demo-local demo-team demo-team-local local-model test crash simulate example-project check format bench bench-peers docs cover mutants dist lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,12 @@ test: .venv/dev.stamp  ## Run the tests
 
 crash: .venv/dev.stamp  ## Kill running agents 300 times per store, look at what is left of them
 	$(BIN)/python scripts/crash.py
+
+simulate: .venv/dev.stamp  ## Run three services 2,000 times each, with all that can go wrong: a few minutes
+	$(BIN)/python scripts/simulate.py
+
+example-project: .venv/dev.stamp  ## Build the wheel, and use it as a new user does: README's first test, examples/tests
+	$(BIN)/python scripts/example_project.py
 
 check: .venv/dev.stamp  ## Format, lint, types, imports, house rules: what CI runs
 	$(BIN)/ruff format --check .

@@ -252,16 +252,16 @@ class Player:
         if given < len(found):
             self._given[form.id] = given + 1
             return found[given]
-        how = "record it anew: pytest --agents-record, or record_model(..., mode='record')"
+        how = "pytest --agents-record, or record_model(..., mode='record')"
         if found:
             raise UnrecordedRequestError(
                 f"{self._path} has {len(found)} {'reply' if len(found) == 1 else 'replies'} to this request, and it is"
-                f" asked once more; {how}"
+                f" asked once more; record it anew: {how}"
             )
         if not self._path.exists():
-            raise UnrecordedRequestError(f"there is no cassette {self._path}; {how}")
+            raise UnrecordedRequestError(f"there is no cassette {self._path}; record it: {how}")
         raise UnrecordedRequestError(
-            f"{self._path} has no reply to this request; {how}\n{nearest(form.whole(), self._requests)}"
+            f"{self._path} has no reply to this request; record it anew: {how}\n{nearest(form.whole(), self._requests)}"
         )
 
 

@@ -42,8 +42,8 @@ def assert_history(
         state: A State, a snapshot of one, or its history.
         expected: What ``print(state)`` shows, as one text or a list of lines. In a line ``*`` stands for any text, and
             ``[turn 1]`` may be left out. A last line that says how the State stands (``stopped: until ...``) may be
-            there. Items of a list may also be entry classes (``ModelRequestEntry``), entries, which have to be equal
-            (their times don't count), and ``...``, which stands for any number of entries.
+            there. ``...``, as an item or a line, stands for any number of entries. Items of a list may also be entry
+            classes (``ModelRequestEntry``) and entries, which have to be equal (their times don't count).
 
     Raises:
         AssertionError: it is different; the text is a diff, ``-`` what was expected, ``+`` what happened.
@@ -82,7 +82,7 @@ class Happened:
 
 def _items(expected: object) -> list[Expected]:
     if isinstance(expected, str):
-        return [line for line in map(_tidy, expected.splitlines()) if line]
+        return [... if line == "..." else line for line in map(_tidy, expected.splitlines()) if line]
     if isinstance(expected, EntryBase) or not isinstance(expected, Sequence):
         raise TypeError(f"expected must be a text or a list, not {type(expected).__name__}: ['model_request *', ...]")
     return [_item(item) for item in expected]

@@ -105,12 +105,18 @@ class ProviderServer:
 
     @property
     def origin(self) -> str:
-        """What ``Anthropic`` and ``Google`` take as ``base_url``, without a path."""
+        """What ``Anthropic`` and ``Google`` take as ``base_url``, without a path.
+
+        Raises:
+            RuntimeError: the server hasn't been opened.
+        """
+        if not self._port:
+            raise RuntimeError("this ProviderServer isn't open: async with provider_server as server: ...")
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def base_url(self) -> str:
-        """What ``OpenAI`` and ``OpenAICompatible`` take as ``base_url``, with ``/v1``."""
+        """What ``OpenAI`` and ``OpenAICompatible`` take as ``base_url``, with ``/v1``; as ``origin``."""
         return f"{self.origin}/v1"
 
     def add(self, *answers: Answer | Callable[[ReceivedRequest], Answer]) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from inspect import signature
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -135,10 +136,13 @@ def simulate(
         >>> simulate(greeting, seeds=range(20)).seeds
         20
     """
-    if not callable(scenario):
+    __tracebackhide__ = True
+    try:
+        signature(scenario).bind(None)
+    except (TypeError, ValueError):
         raise TypeError(
-            f"scenario must be an async function, not {type(scenario).__name__}: async def service(sim): ..."
-        )
+            f"scenario must be an async function of a Simulation, not {scenario!r:.80}: async def service(sim): ..."
+        ) from None
     given = None if faults is None else tuple(faults)
     total = _Total()
     for seed in seeds:

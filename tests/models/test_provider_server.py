@@ -213,3 +213,10 @@ async def test_a_client_that_speaks_no_http_does_no_harm():
             await stream.send_all(b"\x16\x03\x01 hello\r\n\r\n")
             await stream.receive_some()
         assert (await post(server)).status_code == 200
+
+
+def test_a_server_that_is_not_open_has_no_address():
+    """Instead of one where nobody answers, after all retries."""
+    for address in ("origin", "base_url"):
+        with pytest.raises(RuntimeError, match="async with provider_server as server"):
+            getattr(ProviderServer(["Hi"]), address)

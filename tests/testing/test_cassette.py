@@ -247,7 +247,7 @@ async def test_a_request_that_is_not_there_is_shown_beside_the_nearest(path: Pat
 
 
 async def test_without_a_file_replay_says_that_there_is_none(path: Path):
-    with pytest.raises(UnrecordedRequestError, match=r"there is no cassette .*a.json; record it anew"):
+    with pytest.raises(UnrecordedRequestError, match=r"there is no cassette .*a.json; record it: "):
         await told_by(record_model(NeverAsked(), path, "replay"), asking())
     assert text_of(path) == ""
 

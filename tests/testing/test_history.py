@@ -80,6 +80,7 @@ SAME: list[object] = [
     [..., ...],
     [..., *LINES, ...],
     [..., STANDS],
+    f"...\n    model_reply add(a=1, b=2)\n    ...\n    {STANDS}",
     [..., "tool_result *", ..., "model_reply 3", ...],
     [..., "[turn *] tool_result add: *", ...],
     ["*"] * 8,
