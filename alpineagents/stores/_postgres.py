@@ -59,7 +59,7 @@ class PostgresStore(Store):
 
     A write is one transaction, durable when the call returns, also where the database's default is
     ``synchronous_commit = off``. Leases are rows that run out by the server's clock; that of a process that died on
-    this machine is free at once. Watchers hear of changes by LISTEN. Needs ``pip install 'alpineagents[postgres]'``,
+    this machine is free at once. Watchers hear of changes by LISTEN. Needs ``pip install 'psycopg[binary]'``,
     a database with the encoding UTF8, and a pooler, if there is one, that gives out sessions, not transactions.
 
     Connections are made when they are needed and kept for the next call. They are closed by ``aclose``, at the end of
@@ -97,7 +97,7 @@ class PostgresStore(Store):
         try:
             from ._postgres_connections import Connections
         except ImportError as error:
-            raise ImportError(f"PostgresStore needs psycopg: pip install 'alpineagents[postgres]' ({error})") from error
+            raise ImportError(f"PostgresStore needs psycopg: pip install 'psycopg[binary]' ({error})") from error
         self._connections: Final = Connections(dsn, schema, max_connections)
         self._place: Final = self._connections.place
         self.lease_seconds: float | None = lease_seconds

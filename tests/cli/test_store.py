@@ -399,7 +399,7 @@ def test_what_needs_psycopg_says_so_where_it_is_missing(capfd, monkeypatch):
     code, out, err = run(capfd, "list", "postgresql://host/runs")
 
     assert (code, out) == (1, "")
-    assert "pip install 'alpineagents[postgres]'" in err
+    assert "pip install 'psycopg[binary]'" in err
 
 
 @pytest.mark.parametrize("command", ["list", "export"])

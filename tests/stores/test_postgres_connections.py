@@ -774,11 +774,11 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
-    assert done.stdout.startswith("PostgresStore needs psycopg: pip install 'alpineagents[postgres]'")
+    assert done.stdout.startswith("PostgresStore needs psycopg: pip install 'psycopg[binary]'")
 
 
 def test_a_part_of_it_that_can_not_be_imported_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "alpineagents.stores._postgres_connections", None)
 
-    with pytest.raises(ImportError, match=r"pip install 'alpineagents\[postgres\]' \(.*_postgres_connections"):
+    with pytest.raises(ImportError, match=r"pip install 'psycopg\[binary\]' \(.*_postgres_connections"):
         PostgresStore("")
