@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local demo-team demo-team-local local-model test crash simulate example-project check format bench bench-peers docs cover mutants dist lock clean
+.PHONY: help demo demo-local demo-team demo-team-local local-model test crash simulate example-project check format bench bench-peers docs cover mutants dist lock clean trio-versions
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ simulate: .venv/dev.stamp  ## Run three services 2,000 times each, with all that
 
 example-project: .venv/dev.stamp  ## Build the wheel, and use it as a new user does: README's first test, examples/tests
 	$(BIN)/python scripts/example_project.py
+
+trio-versions: .venv/dev.stamp  ## Does simulate work with each trio that we allow?
+	$(BIN)/python scripts/trio_versions.py
 
 check: .venv/dev.stamp  ## Format, lint, types, imports, house rules: what CI runs
 	$(BIN)/ruff format --check .
