@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -66,13 +65,6 @@ class ChangesTheState(HonestReporter):
     def on_reply(self, state, reply):
         if not reply.tool_calls and state.turn == 1:
             state.add_message(Message.notice("Seen."))
-
-
-@breaks("it_does_not_hold_up_who_runs")
-class IsSlow(HonestReporter):
-    def on_text(self, state, text):
-        if text == "word ":
-            time.sleep(0.003)
 
 
 @breaks("it_watches_many_states_at_once")

@@ -188,21 +188,6 @@ class ReporterLaws:
         assert with_it.extra_data == without.extra_data
 
     @law
-    async def test_it_does_not_hold_up_who_runs(self, reporter: Reporter) -> None:
-        """Its methods return at once: a run of 200 calls and 2,000 pieces of text takes no longer than 5 seconds."""
-
-        class Long(_Talkative):
-            async def respond(self, request: Request, emit: Emit) -> Reply:
-                await trio.lowlevel.checkpoint()
-                for _ in range(2_000):
-                    emit(TextDelta("word "))
-                return Reply((TextBlock("word " * 2_000),), self.name)
-
-        with trio.fail_after(5):
-            await _run([_call(number, "add", a=number, b=1) for number in range(200)], "Done.")(reporter)
-            await _run(model=Long())(reporter)
-
-    @law
     async def test_it_watches_many_states_at_once(self, reporter: Reporter) -> None:
         """One Reporter may watch many runs at a time, whose calls come in between each other."""
         states: list[State] = []
