@@ -29,27 +29,10 @@ ENDED: Final = "5 a run that ended left nothing open"
 ONCE: Final = "6 a call runs once and has one result"
 INVARIANTS: Final = (REPLAY, PREFIX, CONVERSATION, SAVED, ENDED, ONCE)
 
+_LISTS: Final = ("waiting",)
 _FIELDS: Final = (
-    "answer",
-    "answer_is_given",
-    "calls",
-    "context_count",
-    "created_at",
-    "extra_data",
-    "finished",
-    "last_run",
-    "late",
-    "length",
-    "parent_call_id",
-    "parent_id",
+    *[name for name in Snapshot.__slots__ if not name.startswith("_") and name not in _LISTS],
     "pending_calls",
-    "request_open",
-    "shown_tools",
-    "stopped",
-    "turn",
-    "updated_at",
-    "usage",
-    "waiting_length",
 )
 """Of a Snapshot, all that two have to agree in, the lists aside."""
 
