@@ -127,3 +127,24 @@ async def test_a_thread_whose_call_has_ended_is_told_so():
     await told.wait()
 
     assert errors == ["run_sync: the tool call that this thread belongs to has ended"]
+
+
+@pytest.mark.parametrize("abandon", [False, True], ids=["waited for", "may be abandoned"])
+async def test_an_agent_runs_from_a_thread_below_a_task_that_the_tool_s_thread_has_trio_run(abandon):
+    helper = Agent(model=FakeModel(["from the helper", "and again"]))
+
+    async def within_a_scope() -> str:
+        with trio.fail_after(3600):
+            return str(await trio.to_thread.run_sync(helper.run_sync, "hi"))
+
+    @tool(abandon_on_cancel=abandon)
+    def delegate() -> str:
+        """Have somebody else answer, by way of trio."""
+        first = trio.from_thread.run(within_a_scope)
+        return f"{first}, {helper.run_sync('hi')}"
+
+    state = State(messages=[Message.user("go")])
+    await Agent(model=FakeModel([tool_call("delegate"), "done"]), tools=[delegate]).run(state)
+
+    results = [entry.content[0].text for entry in state.history if entry.kind == "tool_result"]
+    assert results == ["from the helper, and again"]
