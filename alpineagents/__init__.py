@@ -81,7 +81,7 @@ from .tools import FunctionTool, tool
 
 if TYPE_CHECKING:
     from .models import Anthropic, Fallback, Google, OpenAI, OpenAICompatible, RateLimit, Timeout, resolve_model
-    from .reporters import Inbox
+    from .reporters import Inbox, Reporters
     from .run._budget import Budget
     from .run._events import (
         EntryAdded,
@@ -185,6 +185,7 @@ __all__ = [
     "Receipt",
     "Reply",
     "Reporter",
+    "Reporters",
     "Request",
     "ResumeWarning",
     "RunEnd",
@@ -265,6 +266,7 @@ _LAZY = {
     "Permission": "tools",
     "PostgresStore": "stores",
     "RateLimit": "models",
+    "Reporters": "reporters",
     "RunEnd": "run._events",
     "RunStream": "run._stream",
     "SQLiteStore": "stores",

@@ -23,7 +23,7 @@ from ._tool_contract import RecordLate as RecordLate
 from ._tool_contract import Tool as Tool
 from ._tool_contract import ToolContext as ToolContext
 from .record._blocks import ResultBlock, ToolCall
-from .record._entries import ModelEvent, StateInfo, ToolOutcome
+from .record._entries import Entry, ModelEvent, StateInfo, ToolOutcome
 from .record._messages import Price, Reply, Request, TextDelta, ThinkingDelta
 from .record._snapshot import Snapshot
 from .state import Recorder, State, close_after_crash
@@ -64,7 +64,7 @@ class Model(ABC):
 class Reporter:
     """Watches runs. Every method may be left out; they are called in order, on the thread that runs trio.
 
-    An exception from one comes out of ``run``.
+    An exception from one comes out of ``run``. Several watch as one with ``Reporters``.
     """
 
     def on_run_start(self, state: State, agent: Any) -> None:
@@ -98,6 +98,24 @@ class Reporter:
 
     def on_tool_end(self, state: State, call: ToolCall, result: tuple[ResultBlock, ...], outcome: ToolOutcome) -> None:
         """A call got its result, whichever way: one that was refused, or cut short, may not have started."""
+
+    def on_entry(self, state: State, entry: Entry) -> None:
+        """Something was recorded in the history of a State that is run.
+
+        A run tells of every entry from its ``run_start`` on, each once and in the order of the history: of one before
+        any other method is called for its State, and soon where none is. Those are told, too, that other threads
+        record, and those that say how the run ended; a result that comes when it is over isn't. With a store an entry
+        may not be saved yet. Outside of a run, ``think`` and ``use_tools`` tell of what is recorded while they last.
+
+        Where it raises, the run is cancelled, and is told as it ends of what is recorded then.
+        """
+
+    def hears_entries(self) -> bool:
+        """Return whether ``on_entry`` is to be called, which takes a task per run. Here: whether a subclass has one.
+
+        Asked when a run starts. Write it where yours passes on to others, of which perhaps none has one.
+        """
+        return getattr(self.on_entry, "__func__", None) is not Reporter.on_entry
 
     def on_run_end(self, state: State, error: BaseException | None) -> None:
         """A run ended; *error* is what comes out of it."""

@@ -9,8 +9,10 @@ from typing import Final, final
 import attrs
 
 from .._contracts import Emit, Model
+from .._logs import MODELS
 from ..record._entries import ModelEvent
 from ..record._messages import NO_USAGE, Price, Reply, Request, TextDelta, ThinkingDelta
+from ._log_lines import with_status
 from ._retry import PASSING, tell_usage, usage_of
 from ._wire import one_line
 
@@ -106,7 +108,7 @@ class Fallback(Model):
                     for note in told:
                         error.add_note(note)
                     raise
-                text, kind = one_line(str(error)), type(error).__name__
+                text, kind, status = one_line(str(error)), type(error).__name__, getattr(error, "status", None)
             else:
                 reply = attrs.evolve(reply, model=reply.model or model.name)
                 return attrs.evolve(reply, usage=spent + reply.usage) if told else reply
@@ -119,6 +121,7 @@ class Fallback(Model):
             except BaseException as error:
                 tell_usage(error, spent)
                 raise
+            MODELS.warning("%s failed (%s): %s is asked instead", model.name, with_status(kind, status), following)
         raise AssertionError("the last model neither answered nor failed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import final
 
@@ -14,6 +15,7 @@ from ..record._entries import ModelEvent
 from ..record._messages import NO_USAGE, Reply, Request, Usage
 from ._attempt import Attempt, NeverBegan, Order
 from ._limits import Turn
+from ._log_lines import log_event
 from ._retry import Policy, backoff, may_pass, tell_usage
 from ._sessions import fresh_client, open_session, shared_client
 from ._target import Target
@@ -57,6 +59,7 @@ class _Course:
         self._resent = False  # Whether one was sent again at once: that helps once.
         self._fresh = False  # Whether the next attempt has a client of its own.
         self._spent = NO_USAGE
+        self._status: int | None = None  # Of the last answer that was a failure.
         self._raised: Exception | None = None  # By emit.
 
     async def reply(self) -> Reply:
@@ -69,15 +72,16 @@ class _Course:
                         reply = attrs.evolve(reply, usage=self._spent + reply.usage)
                     return reply
                 except NeverBegan as never:
-                    event, wait = self._at_once(never), 0.0
+                    # Everyday: a server has closed a connection that nobody used.
+                    event, wait, level = self._at_once(never), 0.0, logging.INFO
                 except ProviderError as error:
                     if error is attempt.raised or error is self._raised:
                         raise
                     again = self._after_a_wait(error, attempt)
                     if again is None:
                         raise
-                    event, wait = again
-                self._emit(event)
+                    (event, wait), level = again, logging.WARNING
+                self._emit(event, level)
                 # Outside the handlers: what is raised from here on has no __context__ of theirs.
                 await trio.sleep(wait)
         except BaseException as error:
@@ -120,21 +124,23 @@ class _Course:
             _settle(turn, reply.usage, self._order, answered=False)
         return reply
 
-    def _emit(self, event: ModelEvent) -> None:
+    def _emit(self, event: ModelEvent, level: int) -> None:
         try:
             self._order.emit(event)
         except Exception as error:
             self._raised = error
             raise
+        log_event(self._order.target.endpoint, event, self._status, level)
 
     def _waited(self, seconds: float) -> None:
         self._give_up_at += seconds
         if seconds >= _TOLD_SECONDS:
             text = f"{self._order.target.endpoint}: waited {seconds:.1f} s for its turn in the RateLimit"
-            self._emit(ModelEvent("rate_limited", text, {"seconds": round(seconds, 3)}))
+            self._emit(ModelEvent("rate_limited", text, {"seconds": round(seconds, 3)}), logging.INFO)
 
     def _at_once(self, never: NeverBegan) -> ModelEvent:
         self._resent = self._fresh = True
+        self._status = None
         target = self._order.target
         text = target.redacted(f"{target.endpoint}: {never}; sent again at once on a fresh connection")
         return _retry_event(text, self._sent, "BrokenStreamError", 0.0, False)
@@ -142,6 +148,7 @@ class _Course:
     def _after_a_wait(self, error: ProviderError, attempt: Attempt) -> tuple[ModelEvent, float] | None:
         """Return what to tell, and how long to wait before the next attempt; None where *error* is to be raised."""
         self._failures += 1
+        self._status = error.status
         target, policy, passes = self._order.target, self._policy, may_pass(error, attempt.advice)
         text = target.redacted(str(error))
         error.body = None if error.body is None else target.redacted(error.body)[:MAX_EXCERPT]

@@ -11,6 +11,7 @@ from .._errors import BadRequestError
 from ..record._entries import ModelEvent
 from ..record._messages import Reply, Request
 from ._http_model import HTTPModel
+from ._log_lines import log_event
 from ._responses_wire import ResponsesWire
 from ._retry import tell_usage, usage_of
 from ._wire import Endpoint, Settings, Wire
@@ -88,11 +89,13 @@ class OpenAI(HTTPModel):
                 raise
             if not wire.leave_out_thoughts(request.messages):
                 raise
-            spent = usage_of(error)
+            spent, status = usage_of(error), error.status
         text = f"{wire.endpoint} can't read thoughts that another organization was given; sent again without them"
         data = {"attempt": spent.requests + 1, "error": "BadRequestError", "wait": 0.0, "restarted": False}
+        event = ModelEvent("retry", text, data)
         try:
-            emit(ModelEvent("retry", text, data))
+            emit(event)
+            log_event(wire.endpoint, event, status)
             reply = await HTTPModel._exchange(self, request, emit, wire)
         except BaseException as error:
             tell_usage(error, spent + usage_of(error))

@@ -261,7 +261,7 @@ class Agent(Value, OfCall):
             CutOffError: the output limit came before any text or tool call.
             BudgetError: the budget of the run is used up.
         """
-        return await acted(think, self._setup, state, tools, tool_choice)
+        return await acted(think, self._setup, state, tools, tool_choice, tells="think")
 
     async def use_tools(self, state: State) -> None:
         """Run the pending calls, each once, and record each result when it is there.
@@ -275,7 +275,7 @@ class Agent(Value, OfCall):
             ValueError: a finished State, or another action on it.
             Exception: what a tool raised.
         """
-        await acted(use_tools, self._setup, state)
+        await acted(use_tools, self._setup, state, tells="use_tools")
 
     @overload
     async def ask(self, state: State, prompt: str, *, retries: int = 2) -> str: ...

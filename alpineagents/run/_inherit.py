@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import attrs
 import trio
 
+from .._contracts import Reporter
 from .._hooks import seen
 from ..state import State, parent_call
+from ._groups import most_important
 from ._keeper import keeping
-from ._setup import Setup, as_store, first
+from ._setup import Setup, as_store, first, is_recorded, record_error
+
+if TYPE_CHECKING:
+    from ._telling import Teller
 
 T = TypeVar("T")
 
@@ -42,6 +47,8 @@ def inside(setup: Setup, state: State) -> Setup:
 def of_run(setup: Setup, state: State) -> Setup:
     """Return the settings of a run of *state* that begins here, with a purse where something has to be counted."""
     setup = inside(setup, state)
+    if setup.reporter is not None and setup.reporter.hears_entries():
+        setup = _telling(setup, state)
     if setup.budget is None and not setup.sinks:
         return setup
     from ._budget import Purse  # only for who has one
@@ -60,15 +67,16 @@ def of_action(setup: Setup, state: State) -> Setup:
         setup = stand_ins(setup, state)
     if run.above is not None:
         setup = _inherited(setup, run.above)
-    return _watched(attrs.evolve(setup, purse=run.purse), run)
+    setup = _watched(attrs.evolve(setup, purse=run.purse), run)
+    if run.teller is not None and run.teller.reporter is _own_reporter(setup):
+        return _told_by(setup, run.teller)  # else it would be told of what is done before what led to it
+    return setup
 
 
 def _inherited(setup: Setup, above: Setup) -> Setup:
-    from ._tee import without_sinks  # only for who has subagents
-
-    reporter = without_sinks(setup.reporter)
+    reporter = _own_reporter(setup)
     if reporter is None:
-        reporter = without_sinks(above.reporter)
+        reporter = _own_reporter(above)
     human = setup.human if setup.human is not None else above.human
     rules = setup.rules
     if rules is not None or above.rules is not None:
@@ -89,15 +97,54 @@ def _watched(setup: Setup, by: Setup) -> Setup:
     return attrs.evolve(setup, sinks=sinks, reporter=tee(without_sinks(setup.reporter), sinks))
 
 
+def _own_reporter(setup: Setup) -> Reporter | None:
+    """Return the Reporter itself, without what stands in its place."""
+    if setup.teller is not None:
+        return setup.teller.reporter
+    from ._tee import without_sinks  # only for who has subagents, or a Reporter that hears entries
+
+    return without_sinks(setup.reporter)
+
+
+def _told_by(setup: Setup, teller: Teller) -> Setup:
+    from ._tee import tee
+
+    return attrs.evolve(setup, teller=teller, reporter=tee(teller, setup.sinks))
+
+
+def _telling(setup: Setup, state: State) -> Setup:
+    """Return *setup* with what tells its Reporter of all that is recorded in *state* from now on."""
+    reporter = _own_reporter(setup)
+    if reporter is None:
+        raise AssertionError("nobody hears entries")
+    from ._telling import Teller  # only for who hears them
+
+    return _told_by(setup, Teller(reporter, state))
+
+
 @trio.lowlevel.enable_ki_protection
-async def acted(action: Callable[..., Awaitable[T]], setup: Setup, state: State, *args: Any) -> T:
-    """Await ``action(setup, state, *args)``; outside a run with what a run puts around it: session and store."""
+async def acted(
+    action: Callable[..., Awaitable[T]],
+    setup: Setup,
+    state: State,
+    *args: Any,
+    tells: Literal["think", "use_tools"] | None = None,
+) -> T:
+    """Await ``action(setup, state, *args)``; outside a run with what a run puts around it: session and store.
+
+    *tells*: the action, where it is one that tells the Reporter what it does: then that is told of entries, too.
+    """
     if state.running:
-        result = await action(of_action(setup, state), state, *args)
+        effective = of_action(setup, state)
+        if tells is not None and _needs_telling(effective):
+            action = partial(_acted_telling, action, tells)
+        result = await action(effective, state, *args)
         if state.store is not None and state.keeper is None:  # the run that saves it has ended meanwhile
             await state.wait_saved(state.snapshot_now().length)
         return result
     effective = inside(setup, state)
+    if tells is not None and _needs_telling(effective):
+        action = partial(_acted_telling, action, tells)
     alone = partial(_alone, action, effective, state, *args)
     return await keeping(state, first(effective.store, as_store(state)), alone)
 
@@ -106,3 +153,29 @@ async def _alone(action: Callable[..., Awaitable[T]], setup: Setup, state: State
     seen(state)
     async with setup.model.session():
         return await action(setup, state, *args)
+
+
+def _needs_telling(setup: Setup) -> bool:
+    return setup.reporter is not None and setup.teller is None and setup.reporter.hears_entries()
+
+
+async def _acted_telling(
+    action: Callable[..., Awaitable[T]], name: Literal["think", "use_tools"], setup: Setup, state: State, *args: Any
+) -> T:
+    """Await the action, and tell its Reporter of what is recorded meanwhile. What ``on_entry`` raises is recorded."""
+    setup, start = _telling(setup, state), state.snapshot_now().length
+    if setup.teller is None:
+        raise AssertionError("it was made just now")
+    results: list[T] = []
+    errors: list[BaseException] = []
+    try:
+        results.append(await setup.teller.during(partial(action, setup, state, *args)))
+    except BaseException as error:  # noqa: BLE001  # raised again below
+        errors.append(error)
+    failures = setup.teller.end()
+    for failure in [*filter(None, [setup.teller.failure]), *failures]:
+        if not is_recorded(state, start, failure):
+            record_error(state, failure, name)
+    if errors or failures:
+        raise most_important([*errors, *failures])
+    return results[0]

@@ -16,6 +16,7 @@ import trio
 
 from .._contracts import Store
 from .._errors import RunningElsewhereError, StoreError
+from .._logs import STORES
 from ..record._entries import Entry
 from ..state import Recorder
 from ._groups import most_important, parts
@@ -44,6 +45,7 @@ class Keeper:
         self._renewing = trio.CancelScope()
         self._closed = False
         self._attempts = 0
+        self._lost = False  # Whether it was logged that the lease is.
         self.lease_seconds = store.lease_seconds
         self.failure: Exception | None = None
         """Why the last write failed; None once one succeeded."""
@@ -102,6 +104,9 @@ class Keeper:
             if self._state.saved < self._state.snapshot_now().length:
                 await self._write()
         if self._scope.cancelled_caught:
+            STORES.error(
+                "State %s wasn't saved within %g s of the end of its run: %s", self._state.id, GRACE, self._unsaved()
+            )
             self.failure = StoreError(
                 f"State {self._state.id} couldn't be saved within {GRACE:g} s of the end of its run;"
                 " it is whole in memory, and the next save writes it: await store.save(state)"
@@ -118,11 +123,25 @@ class Keeper:
         try:
             await self._store.write(self._state)
         except Exception as error:  # noqa: BLE001  # whoever waits raises it
+            if isinstance(error, RunningElsewhereError):
+                self._note_loss()
+            elif self.failure is None:
+                STORES.warning("State %s can't be saved (%s): %s", self._state.id, _class(error), self._unsaved())
             self.failure = error
         else:
+            if self.failure is not None:
+                STORES.warning("State %s is saved again", self._state.id)
             self.failure = None
         self._attempts += 1
         self._state.wake_waiters()
+
+    def _unsaved(self) -> str:
+        return f"{self._state.snapshot_now().length - self._state.saved} entries are in memory only"
+
+    def _note_loss(self) -> None:
+        if not self._lost:
+            self._lost = True
+            STORES.warning("the lease of State %s in %s is lost", self._state.id, _class(self._store))
 
     async def keep_lease(self, seconds: float) -> None:
         """Renew a lease that runs out after *seconds*, until ``finish``.
@@ -136,9 +155,13 @@ class Keeper:
                 try:
                     await self._store.renew(self._state.id)
                 except RunningElsewhereError:
+                    self._note_loss()
                     raise
-                except StoreError:
-                    continue  # it may be back before the lease runs out
+                except StoreError as error:  # it may be back before the lease runs out
+                    STORES.warning(
+                        "the lease of State %s can't be renewed (%s): tried again in %g s",
+                        *(self._state.id, _class(error), seconds / 3),
+                    )
 
     def finish(self) -> None:
         """Let ``run`` write what is left, within the grace period, and return."""
@@ -195,3 +218,8 @@ async def barrier(state: Recorder) -> None:
     """Return when what led here is durable. Checkpoint: only where the State is being saved."""
     if state.keeper is not None:
         await state.wait_saved(state.snapshot_now().length)
+
+
+def _class(value: object) -> str:
+    """Its name is all that may be logged of an error: the text may quote contents."""
+    return type(value).__name__

@@ -15,7 +15,8 @@ from ..record._frozen import joined
 from ..record._snapshot import Snapshot
 from ..state import State, current_calls
 from ..state._clock import new_id
-from ._setup import Setup, refuse_finished, unprotected
+from ._setup import Setup, refuse_finished
+from ._user_code import unprotected
 
 T = TypeVar("T")
 

@@ -21,7 +21,8 @@ from ..tools import failed
 from ..tools._by_human import DecideByHuman
 from ..tools._permissions import Allowed, Denied, Permission, Rule, Verdict, checked_verdict, in_order
 from ._groups import is_cancellation, is_interrupt
-from ._setup import Setup, record_error, told
+from ._setup import Setup, record_error
+from ._user_code import told
 
 UNDECIDED: Final = "(denied: no permission allows this call)"
 """What the model reads where nobody has decided."""

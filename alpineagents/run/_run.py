@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Awaitable, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ import trio
 
 from .._errors import BudgetError, ResumeWarning
 from .._hooks import seen
+from .._logs import RUN
 from ..record._blocks import ToolCall
 from ..record._entries import (
     AgentInfo,
@@ -33,10 +35,9 @@ from ._setup import (
     is_recorded,
     record_error,
     refuse_finished,
-    told,
     told_closed,
-    unprotected,
 )
+from ._user_code import told, unprotected
 
 
 def as_state(subject: str | State) -> State:
@@ -61,11 +62,18 @@ async def run(setup: Setup, state: State) -> Json:
         seen(state)
         try:
             await trio.lowlevel.checkpoint()
-            if effective.sinks:
-                return await _followed(effective, state)
-            return await _kept(effective, state)
+            if RUN.isEnabledFor(logging.INFO):
+                from ._log_line import logged  # only for who reads it
+
+                return await logged(partial(_watched, effective, state), effective, state)
+            return await _watched(effective, state)
         finally:
             seen(state)
+
+
+def _watched(setup: Setup, state: State) -> Awaitable[Json]:
+    """Return the run, to be awaited: followed where it streams."""
+    return _followed(setup, state) if setup.sinks else _kept(setup, state)
 
 
 async def _followed(setup: Setup, state: State) -> Json:
@@ -101,7 +109,10 @@ async def _work(setup: Setup, state: State) -> Json:
             if setup.reporter is not None:
                 told(setup.reporter.on_run_start, state, setup.agent)
             try:
-                await unprotected(setup.loop, setup.agent, state)
+                if setup.teller is None:
+                    await unprotected(setup.loop, setup.agent, state)
+                else:
+                    await setup.teller.during(partial(unprotected, setup.loop, setup.agent, state))
             except Exception as error:
                 if not _ended_by_budget(setup, state, error):
                     raise
@@ -147,6 +158,8 @@ def _report_end(setup: Setup, state: State, closed: Sequence[ToolCall], error: B
     if setup.reporter is None:
         return
     failures = told_closed(setup, state, closed)
+    if error is None and setup.teller is not None and setup.teller.failure is not None:
+        failures.insert(0, setup.teller.failure)  # at the moment in which the budget ended the loop
     try:
         told(setup.reporter.on_run_end, state, error)
     except BaseException as failure:  # noqa: BLE001  # raised below

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
-import trio
 
 from .._contracts import Model, Reporter, Store, Tool
 from .._errors import BudgetError
@@ -28,11 +27,13 @@ from ..record._snapshot import Snapshot
 from ..state import Recorder, State, close_pending, error_text
 from ..state._closing import MAY_HAVE_RUN
 from ._groups import is_cancellation, is_interrupt
+from ._user_code import told
 
 if TYPE_CHECKING:
     from ..tools._permissions import Rule
     from ._budget import Budget, Purse
     from ._tee import Sink
+    from ._telling import Teller
 
 T = TypeVar("T")
 
@@ -61,20 +62,10 @@ class Setup:
     """What counts against the budgets of this run and those above; None where nothing has to be counted."""
     sinks: tuple[Sink, ...] = ()
     """The streams that follow the run; *reporter* tells them."""
+    teller: Teller | None = None
+    """What tells the Reporter of entries, and stands in its place in *reporter*; None where it hears none."""
     above: Setup | None = None
     """Of the run whose tool call this one is in."""
-
-
-@trio.lowlevel.disable_ki_protection
-async def unprotected(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Await ``fn(*args)`` such that Ctrl+C can interrupt it wherever it is: for code that isn't the library's."""
-    return await fn(*args)
-
-
-@trio.lowlevel.disable_ki_protection
-def told(fn: Callable[..., None], *args: Any) -> None:
-    """Call a Reporter's method such that Ctrl+C can interrupt it."""
-    fn(*args)
 
 
 def close_all(state: Recorder, outcome: ToolOutcome, text: str) -> Sequence[ToolCall]:
@@ -107,6 +98,12 @@ def as_store(state: Recorder) -> Store | None:
 def first(*choices: T | None) -> T | None:
     """Return the first that isn't None. An empty Store is a Store, whatever its truth is."""
     return next((choice for choice in choices if choice is not None), None)
+
+
+def why(setup: Setup, error: BaseException) -> BaseException:
+    """Return why an action was cut short by *error*: where what its Reporter raised has cancelled it, that."""
+    teller = setup.teller
+    return error if teller is None or teller.failure is None or not is_cancellation(error) else teller.failure
 
 
 def how_closed(error: BaseException) -> tuple[ToolOutcome, str]:

@@ -78,6 +78,9 @@ class Tee(Reporter):
         for each in self._all:
             each.on_run_end(state, error)
 
+    def hears_entries(self) -> bool:
+        return self.reporter is not None and self.reporter.hears_entries()
+
 
 def tee(reporter: Reporter | None, sinks: tuple[Sink, ...]) -> Reporter | None:
     """Return what tells *reporter* and *sinks*."""

@@ -26,7 +26,8 @@ from ..record._messages import NO_USAGE, Message, Reply, Request, TextDelta, Thi
 from ..record._snapshot import Snapshot
 from ..state import State, current_calls, surrounded, take_request_back
 from ._keeper import barrier
-from ._setup import Setup, record_error, refuse_finished, told, unprotected, usage_of
+from ._setup import Setup, record_error, refuse_finished, usage_of
+from ._user_code import told, unprotected
 
 if TYPE_CHECKING:
     from ._budget import Spending

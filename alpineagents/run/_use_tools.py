@@ -21,7 +21,8 @@ from ..tools import Ending, failed, read_args, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._isolated import Isolated
 from ._keeper import barrier
-from ._setup import Setup, close_all, how_closed, is_recorded, record_error, refuse_finished, told, told_closed
+from ._setup import Setup, close_all, how_closed, is_recorded, record_error, refuse_finished, told_closed, why
+from ._user_code import told
 
 _MOST_NAMES = 100
 """Tools that the model is told of where it asked for one that there isn't."""
@@ -63,7 +64,7 @@ async def use_tools(setup: Setup, state: State) -> None:
 
 def _close_interrupted(setup: Setup, state: State, start: int, error: BaseException) -> None:
     """Close what is pending, and tell the reporter. What that raises is recorded, and comes out if it is more."""
-    failures = told_closed(setup, state, close_all(state, *how_closed(error)))
+    failures = told_closed(setup, state, close_all(state, *how_closed(why(setup, error))))
     for failure in failures:
         if not is_recorded(state, start, failure):
             record_error(state, failure, "use_tools")
@@ -209,7 +210,7 @@ async def _run_one(setup: Setup, state: State, one: _Planned, failures: Sequence
     except BaseException as error:
         if tool.abandon_on_cancel and is_interrupt(error):
             # Its thread goes on; what it gives will be a late result.
-            close_call(state, call, *how_closed(failures[0] if failures else error))
+            close_call(state, call, *how_closed(failures[0] if failures else why(setup, error)))
             if unreported := told_closed(setup, state, [call]):
                 raise most_important([error, *unreported])  # noqa: B904  # neither is the other's cause
         raise

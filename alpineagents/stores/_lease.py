@@ -8,6 +8,8 @@ from typing import final
 
 import trio
 
+from .._logs import STORES
+
 
 @final
 class Lease(AbstractAsyncContextManager[None]):
@@ -28,3 +30,11 @@ class Lease(AbstractAsyncContextManager[None]):
 
     async def __aexit__(self, *_: object) -> None:
         self._end()
+
+
+def log_left_lease(state_id: str, error: Exception, seconds: float) -> None:
+    """Log that a lease couldn't be given back."""
+    STORES.warning(
+        "the lease of State %s couldn't be given back (%s): it is held for others for up to %g s",
+        *(state_id, type(error).__name__, seconds),
+    )

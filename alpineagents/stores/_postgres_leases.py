@@ -17,6 +17,7 @@ import trio
 from .._errors import RunningElsewhereError, StoreError
 from . import _postgres_rows as rows
 from ._holder import this_process
+from ._lease import log_left_lease
 from ._rules import running_elsewhere
 from ._threads import Threads
 
@@ -130,8 +131,9 @@ class Leases:
         call = self._connections.call(is_urgent=True, is_last=True)
         try:
             was_there = self._connections.run(call, rows.release, state_id, token)
-        except StoreError:
-            return  # It runs out by itself, or this object takes it again.
+        except StoreError as error:  # It runs out by itself, or this object takes it again.
+            log_left_lease(state_id, error, self.seconds)
+            return
         if was_there or not may_come:
             self._forget(state_id, token)
 

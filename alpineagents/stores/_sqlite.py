@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
@@ -18,6 +18,7 @@ import trio
 from .._contracts import Store
 from .._errors import StoreError
 from . import _sqlite_rows as rows
+from ._lease import log_left_lease
 from ._rules import check_after, check_entries, checked_id, is_id, not_found
 from ._sqlite_database import Database
 from ._sqlite_leases import Leases
@@ -208,8 +209,11 @@ class SQLiteStore(Store):
     async def _give_back(self, state_id: str, token: str) -> None:
         if self._leases.drop(state_id, token):
             write = Write(lambda connection: self._leases.give_back(connection, state_id, token), durable=False)
-            with trio.move_on_after(RELEASE_SECONDS, shield=True), suppress(StoreError):  # then it runs out
-                await self._keeping.run(self._call, self._writes.do, write, abandon_on_cancel=True)
+            with trio.move_on_after(RELEASE_SECONDS, shield=True):
+                try:
+                    await self._keeping.run(self._call, self._writes.do, write, abandon_on_cancel=True)
+                except StoreError as error:
+                    log_left_lease(state_id, error, self._leases.seconds)
 
     async def _write(self, work: Work) -> None:
         await self._done(Write(work, durable=True), self._writing)

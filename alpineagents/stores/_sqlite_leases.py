@@ -44,7 +44,7 @@ class Leases:
 
     def __init__(self, path: Path, seconds: float) -> None:
         self._path = path
-        self._seconds = seconds
+        self.seconds = seconds
         self._mark = f"{uuid.uuid4().hex}:"  # all tokens of this store object begin with it
         self._count = 0
         self._guard = threading.Lock()
@@ -86,7 +86,7 @@ class Leases:
         now = wall_clock()
         connection.execute(
             "REPLACE INTO leases(state_id, token, holder, since, until) VALUES (?, ?, ?, ?, ?)",
-            (state_id, token, this_process().encoded(), now, now + self._seconds),
+            (state_id, token, this_process().encoded(), now, now + self.seconds),
         )
 
     def untake(self, state_id: str, token: str) -> None:
@@ -107,7 +107,7 @@ class Leases:
                 f"State {state_id} in {self._path} isn't held by this store; hold it first: store.lease({state_id!r})"
             )
         self._check_kept(connection, state_id, token)
-        connection.execute("UPDATE leases SET until = ? WHERE state_id = ?", (wall_clock() + self._seconds, state_id))
+        connection.execute("UPDATE leases SET until = ? WHERE state_id = ?", (wall_clock() + self.seconds, state_id))
 
     def give_back(self, connection: sqlite3.Connection, state_id: str, token: str) -> None:
         """End a lease, if it is still that one."""
@@ -145,7 +145,7 @@ class Leases:
         if row is None or row.token != token:
             raise RunningElsewhereError(
                 f"State {state_id} in {self._path} isn't held by this run or save any more: its lease ran out after"
-                f" {self._seconds:g} s without being renewed, or the file was replaced;"
+                f" {self.seconds:g} s without being renewed, or the file was replaced;"
                 f" {'somebody else has held it since' if row is None else f'it is held by {row.who()}'}."
                 f" Go on with what is saved: store.load({state_id!r})"
             )

@@ -67,6 +67,27 @@ class ChangesTheState(HonestReporter):
             state.add_message(Message.notice("Seen."))
 
 
+@breaks("a_run_is_the_same_with_it")
+class KnowsOnlyMessages(HonestReporter):
+    def on_entry(self, state, entry):
+        if entry.kind != "run_start":
+            assert entry.content.text is not None
+
+
+@breaks("a_run_is_the_same_with_it")
+class RecordsWhatItHears(HonestReporter):
+    def on_entry(self, state, entry):
+        if entry.kind == "run_start":
+            with state.edit_extra_data() as data:
+                data["runs"] = data.get("runs", 0) + 1
+
+
+@breaks("its_methods_are_plain_and_take_what_they_are_given")
+class HearsInATask(HonestReporter):
+    async def on_entry(self, state, entry):
+        await trio.lowlevel.checkpoint()
+
+
 @breaks("it_watches_many_states_at_once")
 class KnowsOneState(HonestReporter):
     def __init__(self):

@@ -28,6 +28,9 @@ class Keeps(Reporter):
     def on_tool_end(self, *given: Any) -> None:
         self.told.append(("tool_end", given))
 
+    def on_entry(self, *given: Any) -> None:
+        self.told.append(("entry", given))
+
     def on_run_end(self, *given: Any) -> None:
         self.told.append(("run_end", given))
 

@@ -56,6 +56,14 @@ def wait() -> None:
 
 
 @tool
+def write(state: State, text: str) -> None:
+    """Record this and that, in a thread."""
+    state.add_message(Message.notice(text))
+    with state.edit_extra_data() as data:
+        data["written"] = text
+
+
+@tool
 async def stay() -> None:
     """Never end."""
     await trio.sleep_forever()
@@ -82,7 +90,7 @@ def _call(number: int, name: str, **args: object) -> ToolCall:
 
 
 def _agent(*script: Item, **settings: Any) -> Agent:
-    tools = settings.pop("tools", [add, fail, crash, count, wait, stay])
+    tools = settings.pop("tools", [add, fail, crash, count, wait, write, stay])
     return Agent(**{"model": FakeModel(script), "tools": tools, "name": "agent", **settings})
 
 
@@ -139,6 +147,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "calls": _run([_call(1, "add", a=1, b=2), _call(2, "fail"), _call(3, "wait")], "Done."),
     "wrong calls": _run([_call(1, "add", a="?"), _call(2, "gone"), ToolCall("call_3", "add", None, "{")], "Done."),
     "progress": _run([_call(1, "count"), _call(2, "count")], "Done."),
+    "entries of other threads": _run([_call(1, "write", text="[b]{x}\x1b[2J"), _call(2, "add", a=1, b=2)], "Done."),
     "refused calls": _run(
         [_call(1, "fail"), _call(2, "add", a=1, b=2)],
         "Done.",
