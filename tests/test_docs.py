@@ -42,7 +42,7 @@ async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, request: pyte
         server = request.getfixturevalue("cluster")
         server.sql("CREATE DATABASE docs")
         database = server.dsn(dbname="docs")
-    script = tmp_path / page.with_suffix(".py").name
+    script = tmp_path / f"page_{page.stem}.py"  # no module's name: asyncio.md imports asyncio
     script.write_text(code, encoding="utf-8")
     shutil.copy(ROOT / "README.md", tmp_path)
     pytest_page = "def test_" in code
