@@ -1,10 +1,11 @@
 # `make demo` and `make test` need python3 (3.11 or later) and nothing else; the first run makes .venv.
 PYTHON ?= python3
+MODEL ?= fake
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local demo-team demo-team-local local-model test crash simulate example-project check format bench bench-peers docs cover mutants dist lock clean trio-versions
+.PHONY: help demo demo-local demo-team demo-team-local demo-service local-model test crash load-test simulate example-project check format bench bench-peers docs cover mutants dist lock clean trio-versions
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +22,9 @@ demo-team: .venv/core.stamp  ## A lead with ten subagents at once, over real fil
 demo-team-local: .venv/core.stamp  ## The same on the local model: a few minutes
 	$(BIN)/python examples/research_team.py --local
 
+demo-service: .venv/service.stamp  ## A service over HTTP, and three curl lines to try (MODEL=local: the local model)
+	$(BIN)/python -m examples.service --store build/service.db --model $(MODEL)
+
 local-model: .venv/core.stamp  ## Build the local model's server into your cache: once, 5 minutes
 	$(BIN)/python scripts/local_model.py build
 
@@ -29,6 +33,10 @@ test: .venv/dev.stamp  ## Run the tests
 
 crash: .venv/dev.stamp  ## Kill running agents 300 times per store, look at what is left of them
 	$(BIN)/python scripts/crash.py
+
+load-test: .venv/dev.stamp  ## 500 conversations with the service, while it is stopped and killed: 4 minutes
+	$(BIN)/python -m examples.service.load_test
+	$(BIN)/python -m examples.service.load_test --store postgres
 
 simulate: .venv/dev.stamp  ## Run three services 2,000 times each, with all that can go wrong: a few minutes
 	$(BIN)/python scripts/simulate.py
@@ -45,6 +53,7 @@ check: .venv/dev.stamp  ## Format, lint, types, imports, house rules: what CI ru
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/mypy scripts
+	$(BIN)/mypy --package examples.service
 	$(BIN)/pyright
 	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes alpineagents --ignoreexternal
 	$(BIN)/lint-imports
@@ -90,6 +99,12 @@ clean:  ## Remove what was made, .venv included
 	@echo "Setting up .venv ..."
 	@$(PYTHON) -m venv .venv
 	@$(PIP) --requirement requirements/core.lock --editable .
+	@touch $@
+
+.venv/service.stamp: requirements/dev.lock .venv/core.stamp
+	@echo "Installing the web server ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/dev.lock \
+		'hypercorn[trio]' 'psycopg[binary]' starlette
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.lock .venv/core.stamp
