@@ -81,7 +81,7 @@ from .tools import FunctionTool, tool
 
 if TYPE_CHECKING:
     from .models import Anthropic, Fallback, Google, OpenAI, OpenAICompatible, RateLimit, Timeout, resolve_model
-    from .reporters import Inbox, Reporters
+    from .reporters import Inbox, Reporters, Terminal
     from .run._budget import Budget
     from .run._events import (
         EntryAdded,
@@ -208,6 +208,7 @@ __all__ = [
     "StoreError",
     "StreamedText",
     "StreamedThinking",
+    "Terminal",
     "TextBlock",
     "TextDelta",
     "ThinkingBlock",
@@ -272,6 +273,7 @@ _LAZY = {
     "SQLiteStore": "stores",
     "StreamedText": "run._events",
     "StreamedThinking": "run._events",
+    "Terminal": "reporters",
     "Timeout": "models",
     "ToolEnd": "run._events",
     "ToolProgress": "run._events",

@@ -1,0 +1,224 @@
+"""Terminal and a person at a terminal, in one process: keys, questions, lines."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyte
+import pytest
+import trio
+import trio.testing
+
+from alpineagents import Question, State, Terminal
+
+from .pty_screen import PATIENCE
+
+
+class Seat:
+    """A terminal of 40 by 8, and who sits there."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = os.openpty()
+        termios.tcsetwinsize(self._ours, (8, 40))
+        self.keyboard = os.fdopen(theirs)
+        self.output = open(os.dup(theirs), "w", encoding="utf-8")  # noqa: SIM115
+        self.before = termios.tcgetattr(theirs)
+        self.terminal = Terminal(file=self.output, keyboard=self.keyboard)
+        self._screen = pyte.Screen(40, 8)
+        self._stream = pyte.ByteStream(self._screen)
+
+    @property
+    def lines(self) -> list[str]:
+        while select.select([self._ours], [], [], 0)[0]:
+            self._stream.feed(os.read(self._ours, 65_536))
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip().splitlines()
+
+    @property
+    def settings(self) -> list[Any]:
+        return termios.tcgetattr(self._ours)
+
+    def types(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    async def shows(self, *lines: str) -> None:
+        """Wait until the screen has these lines."""
+        with trio.move_on_after(PATIENCE):
+            while self.lines != list(lines):
+                await trio.lowlevel.wait_readable(self._ours)
+        assert self.lines == list(lines)
+
+    def resize(self, columns: int, lines: int) -> None:
+        termios.tcsetwinsize(self._ours, (lines, columns))
+        self._screen.resize(lines, columns)
+
+    def close(self) -> None:
+        self.keyboard.close()
+        self.output.close()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def seat(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seat]:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    made = Seat()
+    yield made
+    made.close()
+
+
+def question(text: str, number: int = 1) -> Question:
+    return Question(text, id=str(number), state=State())
+
+
+async def test_a_half_typed_line_waits_while_a_question_is_asked(seat: Seat):
+    taken: list[str] = []
+    answers: list[object] = []
+
+    async def take() -> None:
+        async with seat.terminal.lines() as lines:
+            async for line in lines:
+                taken.append(line)
+
+    async def ask(number: int) -> None:
+        answers.append(await seat.terminal.ask(question(f"Sure {number}?", number), bool))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        await trio.testing.wait_all_tasks_blocked()
+        seat.types("half")
+        await seat.shows("> half")
+        for number in (1, 2):
+            nursery.start_soon(ask, number)
+            await trio.testing.wait_all_tasks_blocked()
+        await seat.shows("? Sure 1?", "Answer yes or no. (1 more)", ">")
+        seat.types("y\r")
+        await seat.shows("? Sure 1?", "> y", "? Sure 2?", "Answer yes or no.", ">")
+        seat.types("n\r")
+        await seat.shows("? Sure 1?", "> y", "? Sure 2?", "> n", "> half")
+        seat.types(" done\r\x04")
+
+    assert (answers, taken) == ([True, False], ["half done"])
+    await seat.shows("? Sure 1?", "> y", "? Sure 2?", "> n", "> half done")
+    assert seat.settings == seat.before
+
+
+async def test_a_question_that_has_no_room_is_shown_above_the_frame(seat: Seat):
+    text = "\n".join(f"line {number}" for number in range(9))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question(text), str)
+        await trio.testing.wait_all_tasks_blocked()
+        await seat.shows("line 8", *[f"line {number}" for number in range(3, 9)], ">")
+        seat.types("yes\r")
+
+    await seat.shows("line 8", "> yes")
+
+
+async def test_a_question_follows_the_size_of_the_screen(seat: Seat):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question("Is it all right to go on now?"), bool)
+        await trio.testing.wait_all_tasks_blocked()
+        await seat.shows("? Is it all right to go on now?", "Answer yes or no.", ">")
+        seat.resize(20, 8)
+        seat.types("y\r")
+
+    await seat.shows("? Is it all right to", "go on now?", "> y")
+
+
+async def test_what_is_printed_goes_above_the_line_that_is_typed(seat: Seat):
+    async with seat.terminal.lines():
+        seat.terminal.print("one\ntwo")
+        await seat.shows("one", "two", ">")
+
+    await seat.shows("one", "two")
+    assert seat.settings == seat.before
+
+
+async def test_the_screen_is_drawn_anew_when_that_is_asked_for(seat: Seat):
+    async with trio.open_nursery() as nursery, seat.terminal.lines() as lines:
+        seat.terminal.print("one")
+        nursery.start_soon(anext, lines)
+        await trio.testing.wait_all_tasks_blocked()
+        seat.types("half\x0c")
+        await seat.shows("> half")
+        signal.raise_signal(signal.SIGCONT)
+        await seat.shows("> half")
+        seat.types("\r")
+
+
+async def test_a_screen_that_is_gone_is_not_drawn(seat: Seat, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdout", seat.output)
+    terminal = Terminal(keyboard=seat.keyboard)
+    async with terminal.lines() as lines:
+        monkeypatch.setattr("sys.stdout", None)
+        seat.types("\x0cone\r")
+        assert await anext(lines) == "one"
+
+    monkeypatch.undo()
+    assert seat.settings == seat.before
+
+
+async def test_what_is_no_answer_is_asked_again(seat: Seat):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question("How many?"), int)
+        await seat.shows("? How many?", "Type an integer.", ">")
+        seat.types("a\r")
+        await seat.shows("? How many?", "Not an answer: expected integer, got", 'string "a".', ">")
+        seat.types("2\r")
+
+
+async def test_up_brings_back_the_line_before(seat: Seat):
+    async with seat.terminal.lines() as lines:
+        seat.types("one\r\x1b[A!\r")
+
+        assert [await anext(lines), await anext(lines)] == ["one", "one!"]
+
+
+async def test_a_question_that_is_taken_back_says_so(seat: Seat):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question("Sure?"), bool)
+        await trio.testing.wait_all_tasks_blocked()
+        seat.types("ye")
+        await seat.shows("? Sure?", "Answer yes or no.", "> ye")
+        nursery.cancel_scope.cancel()
+
+    await seat.shows("? Sure?", "(no answer)")
+    assert seat.settings == seat.before
+
+
+async def test_a_question_that_has_not_been_asked_is_taken_back_in_silence(seat: Seat):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question("Sure?"), bool)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(0):
+            await seat.terminal.ask(question("And?", 2), bool)
+        await seat.shows("? Sure?", "Answer yes or no.", ">")
+        seat.types("y\r")
+
+
+async def test_a_terminal_without_a_frame_reads_lines_that_it_edits_itself(seat: Seat):
+    terminal = Terminal(file=seat.output, keyboard=seat.keyboard, live=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(terminal.ask, question("Sure?"), bool)
+        await trio.testing.wait_all_tasks_blocked()
+        assert seat.settings == seat.before
+        seat.types("y\r")
+
+    assert seat.lines == ["? Sure?", "Answer yes or no.", "y"]  # by the terminal
+
+
+async def test_another_keyboard_is_another_editor(seat: Seat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "typed").write_text("one\ntwo\n")
+    terminal = Terminal(file=seat.output)
+    with (tmp_path / "typed").open() as typed:
+        monkeypatch.setattr("sys.stdin", typed)
+        async with terminal.lines() as lines:
+            assert await anext(lines) == "one"
+    monkeypatch.setattr("sys.stdin", None)
+    async with terminal.lines() as lines:
+        assert [line async for line in lines] == []
