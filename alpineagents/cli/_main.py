@@ -1,46 +1,106 @@
-"""Reads the command line and does what it says."""
+"""Does what the command line says."""
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import os
+import select
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 import trio
 
-from .._errors import AlpineAgentsError
-from . import _replay, _store
+from ..run import stop_on_sigterm
+from ._exit import ANSWER, ERROR, INTERRUPTED, TERMINATED, USAGE, UsageError, code_of, line_of
+from ._warn import say_on_error, warnings_told
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says and return the exit code: 0, 1 where something failed, 2 where it is wrong.
-
-    ``replay`` keeps 1 for a difference: there 2 is anything that failed.
+    """Do what the command line says and return the exit code; ``_exit`` lists them. Nothing comes out of it.
 
     Args:
         argv: The arguments; those of the process when left out.
     """
-    parser = argparse.ArgumentParser(prog="alpineagents", description="Look after saved States.")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _replay.add_to(commands)
-    _store.add_to(commands)
-    args = parser.parse_args(argv)
+    try:
+        return _done(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        # The process is about to end: from now on Ctrl+C shows no traceback.
+        if argv is None and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _done(tokens: Sequence[str]) -> int:
     if sys.stdout is None:  # >&-: what is opened next may get its number
         print("error: standard output is closed; send it to /dev/null instead", file=sys.stderr)
-        return 1
+        return ERROR
+    try:
+        import cyclopts  # noqa: F401  # as the next line needs it, and rich whoever prints help or a table
+        import rich  # noqa: F401
+    except ModuleNotFoundError:
+        print("error: the command line needs two more packages: pip install cyclopts rich", file=sys.stderr)
+        return ERROR
+    from ._app import parsed
+
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what this terminal can't show
     try:
-        code: int = trio.run(args.command, args)
+        command, shows_traceback = parsed(tokens)
+    except UsageError as error:
+        print(line_of(error), file=sys.stderr)
+        return USAGE
+    return _run(command, shows_traceback)
+
+
+def _run(command: Callable[[], object], shows_traceback: bool) -> int:
+    try:
+        with warnings_told(say_on_error):
+            code = _result(command)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has seen enough, such as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
-    except (AlpineAgentsError, ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except SystemExit as error:  # a tool's own
+        return error.code if isinstance(error.code, int) else ERROR
+    except BaseException as error:  # noqa: BLE001  # here is where all of them end
+        if isinstance(error, BrokenPipeError) and _is_output_closed():
+            return ANSWER
+        code = code_of(error)
+        if shows_traceback:
+            sys.excepthook(type(error), error, error.__traceback__)
+        elif code != INTERRUPTED:
+            print(line_of(error), file=sys.stderr)
     return code
+
+
+def _is_output_closed() -> bool:
+    """Whether who read standard output, such as head, has seen enough; then nothing more is written to it."""
+    output = sys.stdout.fileno()
+    poll = select.poll()
+    poll.register(output, select.POLLOUT)
+    if not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+        return False
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, output)
+    os.close(nothing)
+    return True
+
+
+def _result(command: Callable[[], object]) -> int:
+    """Return the exit code of a command that has ended normally."""
+    if not inspect.iscoroutinefunction(inspect.unwrap(getattr(command, "func", command))):
+        try:
+            code = command()
+        except SystemExit:  # rich, where the pipe is closed that help is printed to
+            return ANSWER
+    else:
+        code = trio.run(_until_sigterm, command, strict_exception_groups=True)
+    return code if isinstance(code, int) else ANSWER
+
+
+async def _until_sigterm(command: Callable[[], object]) -> object:
+    """Await a command. SIGTERM cancels it, so that what runs is closed and saved as at Ctrl+C."""
+    code: object = TERMINATED
+    async with stop_on_sigterm():
+        code = await command()  # type: ignore[misc]  # a coroutine function
+    return code  # noqa: RET504  # still the first, where SIGTERM has ended the block

@@ -12,7 +12,20 @@ from pathlib import Path
 import pytest
 import trio
 
-from alpineagents import Agent, FileStore, Image, Message, SQLiteStore, State, TextBlock, tool
+from alpineagents import (
+    Agent,
+    FileStore,
+    Image,
+    Message,
+    OverloadedError,
+    RawBlock,
+    SQLiteStore,
+    State,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    tool,
+)
 from alpineagents.cli import main
 from alpineagents.record import ModelEvent, ModelEventEntry, ModelReplyEntry, ModelRequestEntry, Reply
 from alpineagents.record._codec import encode_entry
@@ -187,7 +200,7 @@ def live(folder: Path, monkeypatch: pytest.MonkeyPatch, times: int | None) -> No
                 return await FileStore(self.folder).read(state_id, after)
             return await super().read(state_id, after)
 
-    monkeypatch.setattr("alpineagents.cli._store.open_store", opened)
+    monkeypatch.setattr("alpineagents.cli._place.open_store", opened)
 
 
 @pytest.mark.parametrize("times", [1, 2, None])
@@ -234,7 +247,7 @@ def test_check_names_a_state_that_is_not_in_the_list(folder, capfd, monkeypatch)
         async def infos(self, *, limit=None, before=None):
             return [found for found in await super().infos(limit=limit, before=before) if found[0] != "chat"]
 
-    monkeypatch.setattr("alpineagents.cli._store.open_store", Forgetful)
+    monkeypatch.setattr("alpineagents.cli._place.open_store", Forgetful)
 
     assert run(capfd, "check", folder, "chat")[:2] == (
         1,
@@ -248,7 +261,7 @@ def test_check_does_not_miss_a_state_that_is_deleted_meanwhile(folder, capfd, mo
             await FileStore(self.folder).delete("chat")
             return await super().read(state_id, after)
 
-    monkeypatch.setattr("alpineagents.cli._store.open_store", Deleting)
+    monkeypatch.setattr("alpineagents.cli._place.open_store", Deleting)
 
     assert run(capfd, "check", folder)[0] == 0
     code, out, _ = run(capfd, "check", folder, "chat")
@@ -356,6 +369,49 @@ def test_export_shows_the_end_of_whatever_is_long(tmp_path, capfd, form):
         assert end in out
 
 
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_export_has_every_kind_of_entry_and_of_block(tmp_path, capfd, form):
+    async def play():
+        model = FakeModel(
+            [
+                Reply([ThinkingBlock("well"), TextBlock("Both."), *tool_calls]),
+                "Done.",
+                "yes",
+                "a summary",
+                OverloadedError("refused by all"),
+            ]
+        )
+        agent = Agent(model=model, tools=[read], store=FileStore(tmp_path))
+        await agent.run(state)
+        await agent.ask(state, "Sure?")
+        await agent.compact(state)
+        with state.edit_extra_data() as data:
+            del data["repo"]
+        with pytest.raises(OverloadedError):
+            await agent.think(state)
+        await FileStore(tmp_path).save(state)
+
+    tool_calls = [tool_call("read", name="a.py"), ToolCall("c2", "read", None, '{"name": "b'), RawBlock("x", {"y": 1})]
+    state = State(id="all", messages=[Message.user("Look", Image(PNG))], extra_data={"repo": "api", "n": 1})
+    trio.run(play)
+
+    code, out, _ = run(capfd, "export", tmp_path, "all", "--format", form)
+
+    assert code == 0
+    for part in (
+        "(thinking) well",
+        "Both.",
+        "Sure?",
+        "a summary",
+        "removed: repo",
+        "refused by all",
+        "(Image(",
+        "{&quot;name&quot;: &quot;b" if form == "html" else '{"name": "b',
+        "(RawBlock)",
+    ):
+        assert part in out
+
+
 def test_export_as_html_is_one_page_in_which_nothing_is_markup_but_its_own(folder, capfd):
     out = run(capfd, "export", folder, "bug-1", "--format", "html")[1]
 
@@ -423,9 +479,11 @@ def test_what_a_terminal_would_act_on_or_can_not_show_is_not_printed_as_it_is(tm
 
 
 def test_a_wrong_command_line_is_exit_code_2(capfd):
-    with pytest.raises(SystemExit) as exit_:
-        main(["store", "lost"])
-    assert exit_.value.code == 2
+    code, out, err = run(capfd, "lost")
+
+    assert (code, out) == (2, "")
+    assert err.startswith('error: Unknown command "lost". Did you mean "list"?')
+    assert err.count("\n") == 1
 
 
 def test_it_is_a_program_and_a_module_and_a_reader_may_stop_early(folder):
