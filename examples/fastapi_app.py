@@ -17,10 +17,11 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from alpineagents import (
     Agent,
+    ErrorEntry,
     Message,
     MessageEntry,
     Model,
@@ -35,7 +36,7 @@ from alpineagents import (
 class Text(BaseModel):
     """What a person writes."""
 
-    text: str
+    text: str = Field(pattern=r"\S")
 
 
 def create_app(model: Model | str, store: SQLiteStore) -> FastAPI:
@@ -97,6 +98,8 @@ def create_app(model: Model | str, store: SQLiteStore) -> FastAPI:
                 async for entry in entries:
                     if isinstance(entry, MessageEntry | ModelReplyEntry):
                         yield f"id: {entry.seq}\ndata: {json.dumps({entry.kind: entry.content.text})}\n\n"
+                    elif isinstance(entry, ErrorEntry):  # what it says isn't for clients
+                        yield f"id: {entry.seq}\ndata: {json.dumps({entry.kind: 'try again'})}\n\n"
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 

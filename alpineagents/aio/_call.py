@@ -111,8 +111,8 @@ class Call(Generic[T]):
                 result = await cast("Awaitable[T]", made) if isawaitable(made) else made
                 self._returned.append(result)
         except BaseException as error:
-            if isinstance(error, GeneratorExit) or (is_cancellation(error) and _is_cancelled_around()):
-                raise  # trio itself has failed; the thread's end is this one's
+            if not trio.lowlevel.in_trio_task() or (is_cancellation(error) and _is_cancelled_around()):
+                raise  # trio itself has failed, and may have thrown this away; the thread's end is this one's
             self._error = error
         self._thread.tell(self._end)
 
@@ -121,6 +121,7 @@ class Call(Generic[T]):
         self._ended.set()
         if self._at_end is not None:
             self._at_end()
+        del self._fn, self._at_end  # A Feed's own: else it would be garbage, and its State, until gc looks.
         if self._abandoned:
             self._report()
 

@@ -10,6 +10,7 @@ sees the flag, or is seen.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import AsyncIterable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -136,8 +137,15 @@ class Feed(Generic[T]):
         elif hasattr(made, "aclose"):
             async with aclosing(made) as items:
                 await self._drain(items)
-        else:
+        elif isinstance(made, AsyncIterable):
             await self._drain(made)
+        else:
+            if inspect.iscoroutine(made):
+                made.close()  # else Python warns that nobody has awaited it
+            raise TypeError(
+                "portal.iterate takes a function that returns an async iterator, or a block that gives one, not"
+                f" {type(made).__name__}: portal.iterate(state.watch, after=3)"
+            )
 
     async def _drain(self, items: AsyncIterable[T]) -> None:
         self.source = items

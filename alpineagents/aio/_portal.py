@@ -82,8 +82,9 @@ class Portal:
         """Call ``fn(*args, **kwargs)`` under trio, await what it returns where it can be awaited, and return that.
 
         So ``await portal.run(agent.run, state)`` runs an Agent, ``await portal.run(store.load, state_id)`` loads a
-        State, and ``await portal.run(state.add_message, message)`` returns when the message is saved. *fn* is called in
-        the trio thread, in a copy of this context: context variables are seen there.
+        State, and ``await portal.run(state.add_message, message)`` returns when the message is in ``messages``, for
+        which it may have to wait for a reply or tools, and saved. *fn* is called in the trio thread, in a copy of this
+        context: context variables are seen there.
 
         Checkpoint: yes. Cancelled: *fn* is cancelled as trio cancels, and this waits until it has ended, however often
         it is cancelled; then ``CancelledError`` goes on, or what *fn* raised meanwhile.

@@ -4,7 +4,7 @@ What asyncio asks for goes there with ``TrioToken.run_sync_soon``, what trio tel
 ``loop.call_soon_threadsafe``, both in their order: neither thread waits for the other, but for the join at the end.
 
 An event loop can be closed under its Portal, and tells nobody. So the thread looks now and then whether that is so, or
-the program is about to end, which waits for this thread; then it ends by itself, every State closed and saved.
+the program is about to end, which waits for this thread alone; then it ends by itself, every State closed and saved.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Final, TypeVarTuple, Unpack, final
 
 import trio
@@ -37,7 +38,8 @@ class TrioThread:
         """What has ended trio, which should have gone on."""
         self.at_end: set[Callable[[], None]] = set()
         """Called, in the event loop, when the thread has ended."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = _running_loop()
+        self._home = threading.current_thread()  # where the event loop runs
         self._thread = threading.Thread(target=self._run, name="alpineagents.aio", daemon=False)
         self._begun = asyncio.Event()
         self._ended = asyncio.Event()
@@ -108,8 +110,15 @@ class TrioThread:
             self._stop()
 
     def report(self, message: str, error: BaseException) -> None:
-        """Have the event loop's exception handler told of what nobody is left to raise."""
-        self._loop.call_exception_handler({"message": message, "exception": error})
+        """Have the event loop's exception handler told of what nobody is left to raise. Safe in any thread."""
+        report = partial(self._loop.call_exception_handler, {"message": message, "exception": error})
+        if not self.is_here():  # the garbage collector works in whichever thread
+            try:
+                self._loop.call_soon_threadsafe(report)
+            except RuntimeError:  # it is closed, so its handler may be called here
+                report()
+        else:
+            report()
 
     def _run(self) -> None:
         try:
@@ -125,10 +134,14 @@ class TrioThread:
             while not self._stopped.is_set():
                 with trio.move_on_after(LOOK_SECONDS):
                     await self._stopped.wait()
-                if self._loop.is_closed() or not threading.main_thread().is_alive():
+                if self._loop.is_closed() or self._program_ends():
                     self._stop()
             for scope in self._scopes:
                 scope.cancel()
+
+    def _program_ends(self) -> bool:
+        """Whether Python waits for threads only, and not for that of the event loop."""
+        return not threading.main_thread().is_alive() and (self._home.daemon or not self._home.is_alive())
 
     def _stop(self) -> None:
         self._stopped.set()
@@ -139,3 +152,13 @@ class TrioThread:
         self._begun.set()
         for told in tuple(self.at_end):
             told()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "a Portal is for asyncio programs, and no event loop of asyncio runs here; under trio nobody needs one:"
+            " await agent.run(state)"
+        ) from None

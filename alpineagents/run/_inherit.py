@@ -20,6 +20,7 @@ from ..state import State, parent_call
 from ._groups import most_important
 from ._keeper import keeping
 from ._setup import Setup, as_store, first, is_recorded, record_error
+from ._sync import refuse_without_trio
 
 if TYPE_CHECKING:
     from ._telling import Teller
@@ -142,6 +143,8 @@ async def acted(
         if state.store is not None and state.keeper is None:  # the run that saves it has ended meanwhile
             await state.wait_saved(state.snapshot_now().length)
         return result
+    name = f"agent.{getattr(action, '__name__', 'run')}"
+    refuse_without_trio(name, f"await portal.run({name}, state)")
     effective = inside(setup, state)
     if tells is not None and _needs_telling(effective):
         action = partial(_acted_telling, action, tells)

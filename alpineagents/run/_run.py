@@ -37,6 +37,7 @@ from ._setup import (
     refuse_finished,
     told_closed,
 )
+from ._sync import refuse_without_trio
 from ._user_code import told, unprotected
 
 
@@ -52,6 +53,7 @@ def as_state(subject: str | State) -> State:
 @trio.lowlevel.enable_ki_protection
 async def run(setup: Setup, state: State) -> Json:
     """Run the Agent's loop on *state* and return its answer."""
+    refuse_without_trio("agent.run", "await portal.run(agent.run, state)")
     refuse_finished(state, "run")
     effective = of_run(setup, state)
     if effective.rules is not None:

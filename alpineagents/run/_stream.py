@@ -25,6 +25,7 @@ from ._events import EntryAdded, Event, RunEnd, StreamedText, StreamedThinking, 
 from ._groups import most_important, parts
 from ._run import run
 from ._setup import Setup
+from ._sync import refuse_without_trio
 from ._tee import Sink, tee
 
 Ts = TypeVarTuple("Ts")
@@ -284,6 +285,7 @@ class RunStream:
 @trio.lowlevel.enable_ki_protection
 async def stream(setup: Setup, state: State) -> AsyncIterator[RunStream]:
     """Run *state* while the block lasts; leaving it early cancels the run."""
+    refuse_without_trio("agent.stream", "async with portal.stream(agent, state) as run:")
     streamed = RunStream(setup, state)
     errors: list[BaseException] = []
     try:

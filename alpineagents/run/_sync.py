@@ -32,6 +32,15 @@ def run_sync(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     return _run_in(nursery, functools.partial(fn, *args))
 
 
+def refuse_without_trio(what: str, in_asyncio: str) -> None:
+    """Raise RuntimeError where trio doesn't run. *in_asyncio*: a line of right code for an asyncio program."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            f"{what} needs trio, and this code doesn't run under it; in an asyncio program open a Portal,"
+            f" async with aio.Portal() as portal:, and write: {in_asyncio}"
+        )
+
+
 def _run_in(nursery: trio.Nursery, fn: Callable[[], Awaitable[T]]) -> T:
     """Run ``fn`` as a task of the call, while this thread, which is the call's, waits for it."""
     ended: SimpleQueue[Callable[[], T]] = SimpleQueue()

@@ -39,6 +39,8 @@ class Teller(Reporter):
         self._next = state.snapshot_now().length
         self._token = trio.lowlevel.current_trio_token()
         self._ended = False
+        self._is_behind = trio.Event()
+        self._looks_soon = False
 
     @trio.lowlevel.enable_ki_protection
     async def during(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -51,7 +53,7 @@ class Teller(Reporter):
         errors: list[BaseException] = []
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch, name=f"reporter of {self._state.id}")
+                nursery.start_soon(self._watch, nursery.cancel_scope, name=f"reporter of {self._state.id}")
                 try:
                     results.append(await work())
                 except BaseException as error:  # noqa: BLE001  # raised again below, when the task has ended
@@ -59,17 +61,40 @@ class Teller(Reporter):
                 nursery.cancel_scope.cancel()
         except BaseException as group:  # noqa: BLE001  # raised again below
             errors.extend(parts(group))
+        if self.failure is not None:
+            errors.append(self.failure)
         if errors:
             raise most_important(errors)
         return results[0]
 
     @trio.lowlevel.enable_ki_protection
-    async def _watch(self) -> None:
-        with self._state.waiter() as waiter:
+    async def _watch(self, around: trio.CancelScope) -> None:
+        with self._state.heard_by(self):
             while not (failures := self._tell_entries()):
-                await waiter.wait()
-        self.failure = most_important(failures)
-        raise self.failure
+                self._is_behind = trio.Event()
+                await self._is_behind.wait()
+        self.failure = most_important(failures)  # not raised here: a nursery would make another of a group
+        around.cancel()
+
+    def notice(self) -> None:
+        """Have what was recorded told, unless something else does so first. Safe in any thread and signal handler."""
+        if self._looks_soon:
+            return
+        # No call in between, so Ctrl+C can't come there. What is recorded in between, in a thread or a signal handler,
+        # is seen by the look that is about to be asked for.
+        self._looks_soon = True
+        try:
+            self._token.run_sync_soon(self._look)
+        except BaseException as error:
+            self._looks_soon = False
+            if not isinstance(error, trio.RunFinishedError):
+                raise  # else what this is about is over, too
+
+    def _look(self) -> None:
+        """Wake the task, unless all was told meanwhile, as it mostly was: waking it costs as much as telling a turn."""
+        self._looks_soon = False
+        if self._next < self._state.snapshot_now().length:
+            self._is_behind.set()
 
     def end(self) -> list[BaseException]:
         """Tell of what is left, and of no more. Returns what ``on_entry`` raised."""

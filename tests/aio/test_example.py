@@ -24,6 +24,8 @@ from fastapi_app import create_app
 
 async def answer(request):
     last = request.messages[-1].text
+    if last == "fail":
+        raise ValueError("a secret")
     if last == "wait":
         await trio.sleep_forever()
     return f"{len(request.messages)} messages, last: {last}"
@@ -38,7 +40,7 @@ uvicorn.Server(config).run([listening])
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[httpx.Client]:
+def service(folder: Path, logged: str = "") -> Iterator[httpx.Client]:
     """Start it, and stop it by SIGTERM, as a service manager does."""
     server = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", SERVED],
@@ -59,7 +61,7 @@ def service(folder: Path) -> Iterator[httpx.Client]:
     finally:
         server.kill()
         server.communicate()
-    assert not errors
+    assert errors.rstrip().endswith(logged) if logged else not errors
     assert server.returncode == -signal.SIGTERM
 
 
@@ -92,7 +94,7 @@ def test_a_chat_is_held_followed_and_gone_on_with_after_a_restart(tmp_path: Path
         assert client.post(f"/chat/{chat}", json={"text": "wait"}).status_code == 202
     with service(tmp_path) as client:
         client.post(f"/chat/{chat}", json={"text": "Again"})
-        everything = events(client, chat, 7)
+        everything = events(client, chat, 8)
 
     assert begun.status_code == 202
     assert [data for _, data in first] == [{"user": "Hello"}, {"model_reply": "1 messages, last: Hello"}]
@@ -100,9 +102,20 @@ def test_a_chat_is_held_followed_and_gone_on_with_after_a_restart(tmp_path: Path
     assert everything[:4] == first + second
     assert [data for _, data in everything[4:]] == [
         {"user": "wait"},
+        {"error": "try again"},
         {"user": "Again"},
         {"model_reply": "6 messages, last: Again"},
     ]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_answered_is_told_and_goes_to_the_log(tmp_path: Path):
+    with service(tmp_path, "ValueError: a secret") as client:
+        assert client.post("/chat", json={"text": " "}).status_code == 422
+        chat = client.post("/chat", json={"text": "fail"}).json()["id"]
+        assert [data for _, data in events(client, chat, 2)] == [{"user": "fail"}, {"error": "try again"}]
+        client.post(f"/chat/{chat}", json={"text": "Hello"})
+        assert events(client, chat, 4)[-1][1] == {"model_reply": "2 messages, last: Hello"}
 
 
 @pytest.mark.slow

@@ -187,6 +187,20 @@ def test_an_exception_comes_out_as_raised_with_its_traceback(fn, error):
     assert "raise_it" in [frame.name for frame in traceback.extract_tb(caught.__traceback__)]
 
 
+def test_what_would_end_a_coroutine_ends_its_own_call_alone():
+    async def main():
+        gate = Gate()
+        async with aio.Portal() as portal:
+            other = asyncio.create_task(portal.run(gate.wait))
+            await gate.reached.wait()
+            with pytest.raises(GeneratorExit, match="mine"):
+                await portal.run(raise_it_later, GeneratorExit("mine"))
+            await portal.run(gate.open)
+            return await other
+
+    assert run(main()) == "opened"
+
+
 def test_what_an_agent_raises_comes_out():
     failure = RuntimeError("the model is broken")
 
@@ -269,6 +283,15 @@ def test_it_belongs_to_one_event_loop():
     run(main())
 
 
+def test_where_asyncio_does_not_run_it_is_refused():
+    async def main():
+        async with aio.Portal():
+            pass
+
+    with pytest.raises(RuntimeError, match=r"no event loop of asyncio.*under trio.*await agent\.run\(state\)"):
+        trio.run(main)
+
+
 def test_what_is_no_function_is_refused_with_a_line_of_right_code():
     async def main():
         agent = Agent(model=FakeModel())
@@ -277,12 +300,35 @@ def test_what_is_no_function_is_refused_with_a_line_of_right_code():
                 await portal.run(agent.run("x"))
             with pytest.raises(TypeError, match=r"not Watch: portal\.iterate\(state\.watch, after=3\)"):
                 portal.iterate(State().watch())
+            for fn, kind in ((agent.run, "coroutine"), (str, "str")):
+                with pytest.raises(TypeError, match=rf"not {kind}: portal\.iterate\(state\.watch, after=3\)"):
+                    await anext(portal.iterate(fn, "x"))
             with pytest.raises(TypeError, match=r"not str: portal\.stream\(agent, state\)"):
                 portal.stream("agent", "x")
             with pytest.raises(TypeError, match="a prompt or a State"):
                 portal.stream(agent, 3)
 
     run(main())
+
+
+@pytest.mark.parametrize("name", ["run", "think", "use_tools", "compact"])
+def test_an_agent_that_is_used_without_a_portal_says_how_to_write_it(name):
+    """Everybody's first mistake. Nothing is recorded."""
+    agent, state = Agent(model=FakeModel()), conversation()
+    before = state.history
+    with pytest.raises(RuntimeError, match=rf"agent\.{name} needs trio.*await portal\.run\(agent\.{name}, state\)"):
+        asyncio.run(getattr(agent, name)(state))
+    assert state.history == before
+    assert not state.running
+
+
+def test_a_stream_without_a_portal_says_how_to_write_it():
+    async def main():
+        async with Agent(model=FakeModel()).stream("x"):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"agent\.stream needs trio.*async with portal\.stream\(agent, state\) as"):
+        asyncio.run(main())
 
 
 def test_portals_nest_and_stand_side_by_side():

@@ -112,6 +112,36 @@ def test_a_program_that_ends_with_a_portal_open_closes_its_states(loop, tmp_path
     assert ends_of_calls(tmp_path) == ["interrupted"]
 
 
+IN_A_THREAD = """
+from alpineagents.aio import _thread
+_thread.LOOK_SECONDS = 0.001
+
+async def used_when_main_has_ended():
+    async with aio.Portal() as portal:
+        opened.set()
+        while threading.main_thread().is_alive():
+            await asyncio.sleep(0.001)
+        for _ in range(20):
+            await portal.run(trio.sleep, 0.002)
+        await portal.run(STATE.finish, "done")
+    print(STATE.answer)
+
+opened = threading.Event()
+threading.Thread(target=asyncio.run, args=[used_when_main_has_ended()], daemon=sys.argv[2] == "daemon").start()
+opened.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "printed"), [("thread", "done\n"), ("daemon", "")])
+def test_a_program_whose_event_loop_is_in_a_thread_ends_when_that_does(kind, printed, tmp_path):
+    """Python waits for threads that are no daemons, also where the main thread has nothing left to do."""
+    process = script(PROGRAM.replace("START", "asyncio.sleep(0)") + IN_A_THREAD, tmp_path, kind)
+    out, errors = process.communicate(timeout=LONG)
+
+    assert (process.returncode, out) == (0, printed), errors
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [False, True])
 def test_what_a_closed_event_loop_leaves_behind_can_be_thrown_away(streams):

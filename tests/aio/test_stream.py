@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import threading
+import weakref
 from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 import trio
+import trio.testing
 
 from alpineagents import (
     Agent,
@@ -527,6 +530,64 @@ def test_however_fast_either_side_is_nothing_is_lost():
                 assert taken == list(range(count))
 
     run(main())
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_state_that_was_streamed_is_freed_without_the_garbage_collector(block):
+    async def main():
+        state = conversation()
+        freed = weakref.ref(state)
+        agent = Agent(model=FakeModel(["hello"]))
+        async with aio.Portal() as portal:
+            gc.disable()
+            try:
+                run = portal.stream(agent, state)
+                if block:
+                    async with run:
+                        async for _ in run:
+                            pass
+                else:
+                    async for _ in run:
+                        pass
+                del run, state, _
+                await portal.run(int)  # the thread has let go of it, too
+                assert freed() is None
+            finally:
+                gc.enable()
+
+    run(main())
+
+
+def test_what_is_thrown_away_in_another_thread_is_told_in_the_event_loop():
+    """As the garbage collector does, which works in whichever thread."""
+
+    async def main():
+        reports: asyncio.Queue[threading.Thread] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: reports.put_nowait(threading.current_thread()))
+        async with aio.Portal() as portal:
+            held = [portal.stream(Agent(model=FakeModel([ValueError("the model is broken")])), "x")]
+            await anext(held[0])
+            await portal.run(trio.testing.wait_all_tasks_blocked)  # it has ended
+            await portal.run(held.clear)
+            return await reports.get() is threading.current_thread()
+
+    assert run(main())
+
+
+def test_what_is_thrown_away_when_the_event_loop_is_closed_is_told_all_the_same():
+    held, reports = [], []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["exception"]))
+        async with aio.Portal() as portal:
+            held.append(portal.stream(Agent(model=FakeModel([failure])), "x"))
+            await anext(held[0])
+
+    failure = ValueError("the model is broken")
+    run(main())
+    held.clear()
+    assert reports == [failure]
 
 
 def test_one_that_was_used_up_leaves_nothing_to_collect():

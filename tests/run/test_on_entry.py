@@ -24,11 +24,13 @@ from alpineagents import (
     Reporters,
     State,
     ToolEnd,
+    ToolResultEntry,
     ToolStart,
     loop,
     tool,
     waiting_for_user,
 )
+from alpineagents.run._telling import Teller
 from alpineagents.testing import FakeModel, tool_call
 
 from ..tree.test_stream_laws import agent_of, all_states, impatient, slowness, trees
@@ -525,6 +527,32 @@ async def test_a_group_that_the_loop_raises_is_passed_on_as_it_is():
     assert caught.value is group
 
 
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_group_that_it_raises_is_passed_on_as_it_is(steps: int):
+    """A nursery that waits when it is cancelled splits what was raised in it, and that makes another of each group."""
+    group, state = ExceptionGroup("mine", [OSError("a"), KeyError("b")]), asked()
+
+    class Fails(Reporter):
+        def on_entry(self, state, entry):
+            if entry.kind == "user":
+                raise group
+
+    @loop(until=[waiting_for_user], limit=2)
+    async def records(agent, state):
+        await agent.think(state)
+        state.add_message(Message.user("more"))
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        state.finish()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await Agent(model=FakeModel(["done"]), reporter=Fails(), loop=records).run(state)
+
+    assert caught.value is group
+    assert [entry.error for entry in state.history if entry.kind == "error"] == [group]
+    assert_whole(state)
+
+
 async def test_what_it_raises_as_the_budget_ends_the_run_comes_out():
     """The budget ends it normally, so there is nothing that this could be a note on."""
     hears, state = Raises("stop"), asked()
@@ -658,6 +686,57 @@ async def test_who_has_no_on_entry_gets_no_task(autojump_clock):
     assert counts[0] == counts[1] == counts[2] - 1
 
 
+class Steps(trio.abc.Instrument):
+    """Counts the turns of the tasks that tell Reporters."""
+
+    count = 0
+
+    def before_task_step(self, task):
+        self.count += task.name.startswith("reporter of")
+
+
+async def test_the_task_is_woken_only_for_what_nobody_else_tells():
+    steps, state = Steps(), asked()
+    script = [*[tool_call("add", a=1, b=2)] * 20, "done"]
+    trio.lowlevel.add_instrument(steps)
+    await Agent(model=FakeModel(script), tools=[add], reporter=Hears()).run(state)
+    trio.lowlevel.remove_instrument(steps)
+
+    assert state.turn == 21
+    assert steps.count == 2  # it begins, and it ends
+
+
+def test_what_is_recorded_when_the_event_loop_is_over_is_no_error():
+    """A thread may have looked who is to be told right before the end."""
+
+    async def teller() -> Teller:
+        return Teller(Hears(), state)
+
+    state = asked()
+    trio.run(teller).notice()
+
+
+async def test_ctrl_c_while_it_is_being_woken_loses_no_later_entry():
+    class Interrupted:
+        def run_sync_soon(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    hears, state = Hears(), asked()
+    teller, token = Teller(hears, state), trio.lowlevel.current_trio_token()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(teller.during, trio.sleep_forever)
+        await trio.testing.wait_all_tasks_blocked()
+        teller._token = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            state.add_message(Message.user("one"))
+        teller._token = token
+        state.add_message(Message.user("two"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert hears.of(state) == [["user"], ["user"]]
+
+
 async def test_one_that_is_set_on_the_object_is_called():
     reporter, told = Reporter(), []
     reporter.on_entry = lambda state, entry: told.append(entry.kind)  # type: ignore[method-assign]
@@ -735,7 +814,10 @@ def test_with_threads_and_cancellations_the_order_is_that_of_the_history(turns: 
     agent = Agent(model=model, tools=[add, remember, endless], reporter=hears, loop=impatient([s + 1 for s in steps]))
     trio.run(agent.run, state)
 
-    assert hears.entries[state] == list(state.history)[1:]
+    told, recorded = hears.entries[state], list(state.history)[1:]
+    assert told == recorded[: len(told)]
+    # A thread that was given up may end when the run has ended.
+    assert all(isinstance(entry, ToolResultEntry) and entry.late for entry in recorded[len(told) :])
     assert hears.of(state)[-1] == ["on_run_end"]
     assert_whole(state)
 
