@@ -284,6 +284,8 @@ async def test_limits_that_runs_under_such_a_clock_share_hold_up_nobody_else():
 # ---- All clocks there are
 
 WALL_CLOCKS = {
+    "cli/_list.py": {"datetime.now": "how long ago a State changed, to show"},
+    "cli/_show.py": {"datetime.now": "the time of an entry that is only made to be shown"},
     "models/_attempt.py": {"time.time": "what a Retry-After with a date is compared with; the wait is trio's"},
     "models/_limits.py": {
         "time.monotonic": "where the scale begins that trio runs share; what passes on it is trio's time",
