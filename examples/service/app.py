@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from alpineagents import ConflictError, RunningElsewhereError, State, StateNotFoundError, StoreError
+from alpineagents import ConflictError, Question, RunningElsewhereError, State, StateNotFoundError, StoreError
 
-from .bodies import ProblemError, count, idempotency_key, last_event_id, read_object
+from .bodies import ProblemError, count, idempotency_key, last_event_id, read_body, read_object
 from .events import EventStream
 from .service import KeyUsedError, RefusedError, Service
 from .views import entry_view, info_view, question_view, state_view
@@ -62,8 +62,9 @@ def make_app(service: Service) -> Starlette:
             Route(f"{conversation}/events", api.events),
             Route(f"{conversation}/cancel", api.cancel, methods=["POST"]),
             Route(f"{conversation}/finish", api.finish, methods=["POST"]),
-            Route("/approvals", api.approvals),
-            Route("/approvals/{id}", api.answer, methods=["POST"]),
+            Route(f"{conversation}/approvals", api.approvals),
+            Route(f"{conversation}/approvals/{{question}}", api.answer, methods=["POST"]),
+            Route("/approvals", api.all_approvals),
         ],
         lifespan=lifespan,
         middleware=[Middleware(Gate, service=service)],
@@ -90,7 +91,7 @@ class Api:
         return Answer({"status": "ok"})
 
     async def conversations(self, request: Request) -> Response:
-        limit = count(request, "limit", 20, MOST_LISTED)
+        limit = count(request, "limit", 20, 1, MOST_LISTED)
         infos = await self._service.infos(limit, request.query_params.get("before"))
         after = infos[-1].id if infos and len(infos) == limit else None
         return Answer({"conversations": [info_view(info) for info in infos], "next_before": after})
@@ -111,8 +112,8 @@ class Api:
         return self._accepted(state, seq)
 
     async def say(self, request: Request) -> Response:
-        state = await self._found(request)
         body = await read_object(request, "message")
+        state = await self._found(request)
         key = idempotency_key(request) or uuid4().hex
         return self._accepted(state, await self._service.say(state, body["message"], key))
 
@@ -126,8 +127,8 @@ class Api:
 
     async def history(self, request: Request) -> Response:
         state = await self._found(request)
-        after = count(request, "after", 0, 10**9)
-        end = min(state.saved, after + count(request, "limit", MOST_ENTRIES, MOST_ENTRIES))
+        after = count(request, "after", 0, 0, 10**9)
+        end = min(state.saved, after + count(request, "limit", MOST_ENTRIES, 1, MOST_ENTRIES))
         entries = [entry_view(entry) for entry in state.history[after:end]]
         return Answer({"entries": entries, "next_after": end if end < state.saved else None})
 
@@ -136,26 +137,36 @@ class Api:
         after = last_event_id(request)
         if state.finished and after >= len(state.history):
             return Response(status_code=204)  # tells an EventSource not to come back
+        if after > len(state.history):  # it would wait for what comes behind something that there has never been
+            last = len(state.history) - 1
+            raise ProblemError(422, f"Last-Event-ID {after - 1} is none of {state.id}'s: the last event is {last}")
         service = self._service
         return EventStream(state, after, service.live_text, service.stopping, service.is_current)
 
     async def cancel(self, request: Request) -> Response:
+        await read_body(request)
         return Answer({"cancelled": await self._service.cancel(await self._found(request))})
 
     async def finish(self, request: Request) -> Response:
+        await read_body(request)
         state = await self._found(request)
         await self._service.finish(state)
         return Answer(state_view(state, running=self._service.is_running(state)))
 
+    async def all_approvals(self, request: Request) -> Response:
+        return self._asked(await self._service.all_questions())
+
     async def approvals(self, request: Request) -> Response:
-        wanted = request.query_params.get("conversation")
-        questions = [each for each in await self._service.questions() if wanted in (None, each.state.id)]
+        return self._asked(self._service.questions(await self._found(request)))
+
+    def _asked(self, questions: list[Question]) -> Response:
         return Answer({"approvals": [question_view(question) for question in questions]})
 
     async def answer(self, request: Request) -> Response:
         body = await read_object(request, "answer")
+        state = await self._found(request)
         try:
-            state = await self._service.answer(request.path_params["id"], body["answer"])
+            await self._service.answer(state, request.path_params["question"], body["answer"])
         except StoreError:
             raise
         except LookupError as error:
@@ -199,14 +210,16 @@ async def _answered(request: Request, error: Exception) -> Response:
         case RunningElsewhereError() | ConflictError():
             text = "another process of the service has this conversation; send it again, with the same Idempotency-Key"
             return Answer({"error": text}, 503, {"Retry-After": "1"})
+        case StoreError() if request.method == "GET":
+            return Answer({"error": "the store can't be read; ask again"}, 503, {"Retry-After": "1"})
         case StoreError():
             text = "that couldn't be saved, or may have been; send it again, with the same Idempotency-Key"
             return Answer({"error": text}, 503, {"Retry-After": "1"})
-        case HTTPException(status_code=404):
-            return Answer({"error": f"nothing is at {request.url.path}; GET /conversations is a beginning"}, 404)
-        case HTTPException():
+        case HTTPException():  # no route, so nobody has read the body
             text = f"{request.method} isn't for {request.url.path}"
-            return Answer({"error": text}, error.status_code, error.headers)
+            if error.status_code == 404:
+                text = f"nothing is at {request.url.path}; GET /conversations is a beginning"
+            return Answer({"error": text}, error.status_code, {**(error.headers or {}), "Connection": "close"})
         case ClientDisconnect():
             return Response(status_code=400)  # nobody reads it
         case _:

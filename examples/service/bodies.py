@@ -37,12 +37,13 @@ async def read_object(request: Request, *names: str, optional: tuple[str, ...] =
     Raises:
         ProblemError: it is too long (413), isn't JSON by its header (415), or not such an object (422).
     """
+    raw = await read_body(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ProblemError(415, "send JSON, with the header Content-Type: application/json")
     right = "send " + json.dumps(dict.fromkeys(names, "..."))
     try:
-        body = json.loads(await _read(request))
-    except ValueError:  # not UTF-8, or not JSON
+        body = json.loads(raw)
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or a thousand brackets
         raise ProblemError(422, f"the body is no JSON; {right}") from None
     if not isinstance(body, dict) or not set(names) <= set(body) <= {*names, *optional}:
         raise ProblemError(422, f"the body is no such object; {right}")
@@ -52,7 +53,14 @@ async def read_object(request: Request, *names: str, optional: tuple[str, ...] =
     return body
 
 
-async def _read(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
+    """Return the body, which is read before anything is answered: else the server hangs up behind the answer.
+
+    A client that keeps its connection would send the next request into that.
+
+    Raises:
+        ProblemError: it is too long.
+    """
     body = bytearray()
     async with aclosing(request.stream()) as chunks:
         async for chunk in chunks:
@@ -74,15 +82,15 @@ def idempotency_key(request: Request) -> str | None:
     return key
 
 
-def count(request: Request, name: str, default: int, most: int) -> int:
+def count(request: Request, name: str, default: int, least: int, most: int) -> int:
     """Return a number of the query: ``?limit=20``.
 
     Raises:
-        ProblemError: it is no number from 0 to *most*.
+        ProblemError: it is no number from *least* to *most*.
     """
     text = request.query_params.get(name, str(default))
-    if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) > most:
-        raise ProblemError(422, f"{name} must be a number from 0 to {most}: ?{name}={default}")
+    if not re.fullmatch(r"[0-9]{1,15}", text) or not least <= int(text) <= most:
+        raise ProblemError(422, f"{name} must be a number from {least} to {most}: ?{name}={default}")
     return int(text)
 
 

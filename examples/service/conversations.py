@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from alpineagents import Inbox, State, Store
+from alpineagents import Inbox, State, StateNotFoundError, Store, StoreError
 
 KEEP_SECONDS: Final = 60.0
 """How long a State stays in memory after its last use, at least; twice that at most."""
@@ -29,13 +29,16 @@ class Conversations:
         self._used_before: set[State] = set()
 
     async def get(self, conversation_id: str, *, keep: bool = True) -> State:
-        """Return the conversation, with *keep* also for the next who asks. Checkpoint: where it has to be loaded.
+        """Return the conversation, with *keep* also for the next who asks. Checkpoint: where the store is asked.
 
         Raises:
             StateNotFoundError: there is none.
             StoreError: it can't be read.
         """
         state = self._current.get(conversation_id)
+        if state is not None and await self._is_outdated(state):
+            self.forget(state)
+            state = self._current.get(conversation_id)
         if state is None:
             loaded = await self.store.load(conversation_id)
             state = self._current.setdefault(conversation_id, loaded)  # somebody else may have been faster
@@ -52,13 +55,28 @@ class Conversations:
         self._used.add(state)
         return True
 
-    def is_current(self, state: State) -> bool:
-        """Whether *state* is what others get, too."""
+    async def is_current(self, state: State) -> bool:
+        """Whether *state* is what others get, too. Checkpoint: where the store is asked."""
+        try:
+            if await self._is_outdated(state):
+                self.forget(state)
+        except StateNotFoundError:
+            return False
+        except StoreError:
+            pass  # nobody can tell; the next time
         return self._current.get(state.id) is state
+
+    async def _is_outdated(self, state: State) -> bool:
+        """Whether another process has gone on with it."""
+        saved = state.saved
+        if state.store is None or state.is_at_work():  # who holds the lease knows the newest
+            return False
+        new = await self.store.read(state.id, saved)
+        return bool(new) and state.saved == saved and not state.is_at_work()  # else they may be our own
 
     def forget(self, state: State) -> None:
         """Let the next who asks load it anew: another process has written to it."""
-        if self.is_current(state):
+        if self._current.get(state.id) is state:
             del self._current[state.id]
         self._used.discard(state)
         self._used_before.discard(state)

@@ -7,7 +7,7 @@ gets nothing twice. Pieces of text are for the eye: who misses some finds the wh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, final
 
@@ -51,7 +51,7 @@ class EventStream(Response):
         after: int,
         live_text: LiveText,
         stopping: trio.Event,
-        is_current: Callable[[State], bool],
+        is_current: Callable[[State], Awaitable[bool]],
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -98,7 +98,7 @@ class EventStream(Response):
                 except trio.EndOfChannel:
                     event = None
                 continue
-            event = b": still here\n\n" if self._is_current(self._state) else None
+            event = b": still here\n\n" if await self._is_current(self._state) else None
 
 
 async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:

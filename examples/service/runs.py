@@ -14,6 +14,7 @@ from alpineagents import (
     ConflictError,
     ExtraDataEntry,
     MessageEntry,
+    ModelRequestEntry,
     RunningElsewhereError,
     RunStartEntry,
     State,
@@ -36,12 +37,17 @@ def wants_run(state: State) -> bool:
     """
     if state.finished:
         return False
+    has_stopped = False
     for entry in reversed(state.history):
         match entry:
-            case MessageEntry() | RunStartEntry():  # a run that ended by itself has a StopEntry behind its start
+            case MessageEntry():  # also one that came in the last turn of a run: the model hasn't seen it
                 return True
             case StopEntry():
+                has_stopped = True
+            case ModelRequestEntry() if has_stopped:  # it had all messages before it
                 return False
+            case RunStartEntry():  # a run that ended by itself has a StopEntry behind its start
+                return not has_stopped
             case ExtraDataEntry() if RESTS in entry.content:
                 return False
     return False
@@ -149,8 +155,10 @@ class Runs:
             return state
         except Exception as error:  # noqa: BLE001  # one conversation that fails doesn't end the others
             log.warning("the run of %s failed: %s", state.id, type(error).__name__)
-            await self._rest(state)
-            return state
+            if state.store is not None:
+                await self._rest(state)
+                return state
+            self._conversations.forget(state)  # another process was faster with a new one of this id
         else:
             return state
         return await self._loaded_again(state.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, final
 
@@ -12,6 +12,7 @@ import trio
 from alpineagents import (
     Agent,
     ConflictError,
+    ExtraDataEntry,
     Human,
     Inbox,
     Message,
@@ -35,6 +36,9 @@ KEY: Final = "service.message."
 
 Message and key are recorded without a checkpoint in between, so a store writes them as one.
 """
+
+QUESTIONS: Final = "alpineagents.inbox"
+"""Where the Inbox keeps its questions in ``extra_data``: by id, with the ``answer`` once it is there."""
 
 log = logging.getLogger("service")
 
@@ -144,14 +148,22 @@ class Service:
         """Whether a run is on, or about to begin."""
         return self._runs.is_running(state)
 
-    def is_current(self, state: State) -> bool:
+    async def is_current(self, state: State) -> bool:
         """Whether *state* still stands for its conversation."""
-        return self._conversations.is_current(state)
+        return await self._conversations.is_current(state)
 
-    async def questions(self) -> tuple[Question, ...]:
-        """Return what people are asked, of all conversations. Checkpoint: after a start, until it is known."""
+    async def all_questions(self) -> list[Question]:
+        """Return what people are asked, as far as this process knows. Checkpoint: after a start, until it has looked.
+
+        It has looked at all conversations then; of what other processes ask since, it learns when somebody asks for
+        the conversation.
+        """
         await self._has_looked.wait()
-        return self._inbox.open
+        return list(self._inbox.open)
+
+    def questions(self, state: State) -> list[Question]:
+        """Return what people are asked in one conversation."""
+        return [question for question in self._inbox.open if question.state is state]
 
     # Changing. What these return for is durable.
 
@@ -209,22 +221,25 @@ class Service:
         with self._forgetting(state):
             await state.finish()
 
-    async def answer(self, question_id: str, value: object) -> State:
-        """Answer a question, and run its conversation on.
+    async def answer(self, state: State, question_id: str, value: object) -> None:
+        """Answer a question of a conversation, and run that on. The same answer again changes nothing.
 
         Raises:
-            LookupError: it isn't open.
+            LookupError: it isn't open, and wasn't answered with that.
             ValueError: that is no answer to it.
-            StoreError: it couldn't be saved.
+            StoreError: it couldn't be saved; it may be there or not. The same again settles that.
         """
-        for question in await self.questions():
-            if question.id == question_id:
-                with self._forgetting(question.state):
-                    receipt = self._inbox.answer(question_id, value)
-                    self._runs.wake(question.state)
-                    await receipt
-                    return question.state
-        raise LookupError(f"no question {question_id!r} is open; it may be answered already: GET /approvals lists them")
+        with self._forgetting(state):
+            if question_id in [question.id for question in self.questions(state)]:
+                receipt = self._inbox.answer(question_id, value)
+                self._runs.wake(state)
+                await receipt
+            elif (seq := _answered_at(state, question_id, value)) is None:
+                raise LookupError(
+                    f"no question {question_id!r} is open; it may have another answer: GET /approvals lists them"
+                )
+            elif state.saved <= seq:
+                await self._store.save(state)
 
     @contextmanager
     def _forgetting(self, state: State) -> Iterator[None]:
@@ -234,6 +249,17 @@ class Service:
         except (ConflictError, RunningElsewhereError):
             self._conversations.forget(state)
             raise
+
+
+def _answered_at(state: State, question_id: str, value: object) -> int | None:
+    """Return the seq of the entry in which a question got that answer; None where it didn't."""
+    for entry in reversed(state.history):
+        if isinstance(entry, ExtraDataEntry):
+            questions = entry.content.get(QUESTIONS)
+            question = questions.get(question_id) if isinstance(questions, Mapping) else None
+            if isinstance(question, Mapping) and "answer" in question:
+                return entry.seq if question["answer"] == value else None
+    return None
 
 
 def _is_at(state: State, seq: int, message: Message) -> bool:

@@ -72,7 +72,7 @@ def question_view(question: Question) -> dict[str, object]:
         "question": str(question),
         "tool": None if call is None else call.name,
         "args": None if call is None else call.args,
-        "answer_at": f"/approvals/{question.id}",
+        "answer_at": f"/conversations/{question.state.id}/approvals/{question.id}",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import httpx
 import pytest
 import trio
 
-from alpineagents import MemoryStore, ProviderError, SQLiteStore
-from alpineagents.testing import FakeModel
+from alpineagents import MemoryStore, ProviderError, Request, SQLiteStore, ToolCall
+from alpineagents.testing import FakeModel, tool_call
 from examples.service.app import make_app
 from examples.service.desk import desk
 from examples.service.fake_model import FakeDesk
@@ -99,6 +100,31 @@ async def test_a_message_that_comes_during_a_run_is_taken_up_by_it() -> None:
     assert gate.asked == [["one"], ["one", "two"]]
     assert said == "re: two"
     assert kinds.count("run_start") == 1
+
+
+async def test_a_message_that_comes_in_the_turn_that_stops_a_run_is_answered_by_the_next() -> None:
+    """The run stops at a question, after the model was asked and before it has seen the message."""
+    gate = Gate()
+    model = FakeModel([gated(gate, tool_call("refund", order=7)), lambda request: f"re: {request.messages[-1].text}"])
+    async with serving(MemoryStore(), model) as (client, _):
+        await start(client, "a", "please refund order 7")
+        await gate.reached(1)
+        accepted = await client.post("/conversations/a/messages", message="are you there?")
+        gate.open()
+        said = await answered(client, "a")
+
+    assert accepted.status_code == 202
+    assert said == "re: are you there?"
+
+
+def gated(gate: Gate, item: ToolCall) -> Callable[[Request], Awaitable[ToolCall]]:
+    """Return an answer that waits at the gate first."""
+
+    async def respond(request: Request) -> ToolCall:
+        await gate(request)
+        return item
+
+    return respond
 
 
 async def test_so_many_run_at_once_and_the_others_wait_for_their_turn() -> None:
@@ -227,6 +253,7 @@ LONG = JSON | {"Idempotency-Key": "k" * 201}
         ("POST", "/conversations/a/messages", b"{", JSON, 422, 'send {"message": "..."}'),
         ("POST", "/conversations/a/messages", b"[]", JSON, 422, 'send {"message": "..."}'),
         ("POST", "/conversations/a/messages", b"\xff", JSON, 422, "no JSON"),
+        ("POST", "/conversations/a/messages", b"[" * 60_000, JSON, 422, "no JSON"),
         ("POST", "/conversations/a/messages", b'{"text": "x"}', JSON, 422, 'send {"message": "..."}'),
         ("POST", "/conversations/a/messages", b'{"message": " "}', JSON, 422, "isn't blank"),
         ("POST", "/conversations/a/messages", b'{"message": 1}', JSON, 422, "must be a text"),
@@ -239,11 +266,14 @@ LONG = JSON | {"Idempotency-Key": "k" * 201}
             "1 to 200",
         ),
         ("POST", "/conversations/a/messages", b" " * 70_000, JSON, 413, "65536 bytes"),
-        ("GET", "/conversations?limit=101", b"", {}, 422, "limit must be a number from 0 to 100"),
+        ("GET", "/conversations?limit=101", b"", {}, 422, "limit must be a number from 1 to 100"),
         ("GET", "/conversations?before=b", b"", {}, 404, "no such conversation"),
         ("GET", "/conversations/a/history?after=x", b"", {}, 422, "after must be a number"),
         ("GET", "/conversations/a/events", b"", {"Last-Event-ID": "x"}, 422, "the last event that you have"),
-        ("POST", "/approvals/x", b'{"answer": "yes"}', JSON, 404, "GET /approvals lists them"),
+        ("GET", "/conversations/a/history?limit=0", b"", {}, 422, "limit must be a number from 1 to 1000"),
+        ("GET", "/conversations/a/events", b"", {"Last-Event-ID": "-1"}, 422, "the last event that you have"),
+        ("GET", "/conversations/a/events", b"", {"Last-Event-ID": "1000"}, 422, "none of a's: the last event is"),
+        ("POST", "/conversations/a/approvals/x", b'{"answer": "yes"}', JSON, 404, "GET /approvals lists them"),
     ],
 )
 async def test_a_mistake_is_answered_with_what_is_right(
@@ -255,6 +285,36 @@ async def test_a_mistake_is_answered_with_what_is_right(
 
     assert answer.status_code == status, answer.text
     assert says in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type"),
+    [
+        ("/conversations/a/cancel", "application/json"),
+        ("/conversations/b/messages", "application/json"),
+        ("/conversations/a/messages", "text/plain"),
+    ],
+)
+async def test_a_request_whose_body_comes_late_is_answered_when_it_is_there_and_keeps_its_connection(
+    path: str, content_type: str
+) -> None:
+    """Also where the answer doesn't depend on the body: a server that answers before has to hang up."""
+    head = f"POST {path} HTTP/1.1\r\nHost: service\r\nContent-Type: {content_type}\r\nContent-Length: 2\r\n\r\n"
+    async with serving(MemoryStore()) as (client, _):
+        await start(client, "a")
+        url = client.http.base_url
+        async with await trio.open_tcp_stream(url.host, url.port or 0) as stream:
+            await stream.send_all(head.encode())
+            await client.get("/health")
+            await stream.send_all(b"{}")
+            got = b""
+            with trio.fail_after(60):
+                while b"}\n" not in got:
+                    got += await stream.receive_some()
+                await stream.send_all(b"GET /health HTTP/1.1\r\nHost: service\r\n\r\n")
+                answer = await stream.receive_some()
+
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_health_is_ok_until_it_stops_and_then_lets_nobody_in() -> None:

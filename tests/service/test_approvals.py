@@ -18,7 +18,7 @@ async def asked(client: Client, name: str = "a") -> dict[str, Any]:
     """Begin a conversation whose run stops at a question, and return that."""
     await start(client, name, "please refund order 7")
     await client.until(name, "tool_result")
-    found = (await client.get("/approvals", conversation=name))["approvals"]
+    found = (await client.get(f"/conversations/{name}/approvals"))["approvals"]
     assert len(found) == 1
     return dict(found[0])
 
@@ -63,11 +63,15 @@ async def test_a_question_is_answered_once_and_with_what_it_asks_for() -> None:
             for _ in range(3):
                 nursery.start_soon(answer)
         await answered(client, "a")
+        answers.append(await client.post(question["answer_at"], answer="yes"))  # as who had no answer does
+        other = await client.post(question["answer_at"], answer="no")
         entries = await client.history("a")
 
     assert wrong.status_code == 422
     assert "'yes', 'no' or 'always'" in wrong.json()["error"]
-    assert sorted(answer.status_code for answer in answers) == [200, 404, 404]
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert other.status_code == 404
+    assert "it may have another answer" in other.json()["error"]
     assert [entry["outcome"] for entry in entries if entry["kind"] == "tool_result"] == ["denied", "done"]
 
 
@@ -96,6 +100,50 @@ async def test_a_conversation_with_an_open_question_takes_messages() -> None:
     assert said == "You said: are you there?"
     assert still == [question]
     assert done.startswith("I see: refunded order 7")
+
+
+async def test_a_question_is_answered_in_a_process_that_did_not_ask_it(tmp_path: Path) -> None:
+    """That one has had the conversation before, too, and knows an older history."""
+    path = tmp_path / "s.db"
+    async with serving(SQLiteStore(path)) as (client, _), serving(SQLiteStore(path)) as (other, _):
+        await start(other, "a", "hello")
+        await answered(other, "a")
+        await client.post("/conversations/a/messages", message="please refund order 7")
+        await client.until("a", "tool_result")
+        (question,) = (await other.get("/conversations/a/approvals"))["approvals"]
+        with trio.fail_after(60):
+            while (allowed := await other.post(question["answer_at"], answer="yes")).status_code == 503:
+                pass  # the first process gives its lease back
+        said = await answered(other, "a")
+        again = await client.post(question["answer_at"], answer="no")
+        left = (await client.get("/conversations/a/approvals"))["approvals"]
+
+    assert allowed.status_code == 200
+    assert said.startswith("I see: refunded order 7")
+    assert again.status_code == 404
+    assert left == []
+
+
+async def test_a_finished_conversation_asks_nothing_any_more() -> None:
+    async with serving(MemoryStore()) as (client, _):
+        question = await asked(client)
+        await client.post("/conversations/a/finish")
+        late = await client.post(question["answer_at"], answer="yes")
+        left = (await client.get("/approvals"))["approvals"]
+
+    assert late.status_code == 404
+    assert left == []
+
+
+async def test_a_question_is_no_other_conversations() -> None:
+    async with serving(MemoryStore()) as (client, _):
+        question = await asked(client)
+        await start(client, "b")
+        wrong = await client.post(question["answer_at"].replace("/a/", "/b/"), answer="yes")
+        still = (await client.get("/conversations/a/approvals"))["approvals"]
+
+    assert wrong.status_code == 404
+    assert still == [question]
 
 
 async def test_an_answer_that_could_not_be_saved_leaves_the_question_open(tmp_path: Path) -> None:

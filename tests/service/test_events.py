@@ -127,7 +127,12 @@ async def test_a_silent_stream_says_that_it_is_alive_and_ends_when_another_proce
 
     service = Service(MemoryStore(), partial(desk, FakeDesk(0)))
     is_current = [True, True, False]
-    stream = events.EventStream(state, 0, service.live_text, trio.Event(), lambda _: is_current.pop(0))
+
+    async def ask(_: State) -> bool:
+        await trio.lowlevel.checkpoint()
+        return is_current.pop(0)
+
+    stream = events.EventStream(state, 0, service.live_text, trio.Event(), ask)
     began = trio.current_time()
     await stream({"type": "http"}, trio.sleep_forever, send)
 
@@ -156,7 +161,7 @@ async def test_the_model_writes_on_while_clients_go_away() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write)
         for _ in range(100):  # trio runs tasks in an order of its own each time
-            stream = events.EventStream(state, 0, service.live_text, trio.Event(), lambda _: True)
+            stream = events.EventStream(state, 0, service.live_text, trio.Event(), service.is_current)
             await stream({"type": "http"}, receive, send)
         nursery.cancel_scope.cancel()
 

@@ -8,16 +8,21 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from alpineagents import MemoryStore, Message, SQLiteStore, State, Store, StoreError
 from alpineagents.testing import FakeModel
+from examples.service.desk import desk
+from examples.service.fake_model import FakeDesk
 from examples.service.runs import RESTS, wants_run
+from examples.service.service import Service
 
-from .kit import ROOT, Gate, answered, client_of, process, serving, start
+from .kit import ROOT, Client, Gate, answered, client_of, process, serving, start
 
 
 async def test_a_run_that_a_stop_cut_short_goes_on_at_the_next_start() -> None:
@@ -67,6 +72,16 @@ async def test_what_waits_for_its_turn_is_run_by_the_next_process() -> None:
     assert said == ["re: to a", "re: to b", "re: to c"]
 
 
+async def say(client: Client, name: str, key: str, message: str) -> None:
+    """Send a message as any client does: again while the service says so."""
+    with trio.fail_after(60):
+        while True:
+            answer = await client.post(f"/conversations/{name}/messages", key=key, message=message)
+            if answer.status_code == 202:
+                return
+            assert answer.status_code == 503, answer.text
+
+
 async def test_a_message_for_a_conversation_that_another_process_holds_is_turned_away_for_a_while(
     tmp_path: Path,
 ) -> None:
@@ -77,33 +92,81 @@ async def test_a_message_for_a_conversation_that_another_process_holds_is_turned
         await answered(client, "a")
         async with other.lease("a"):
             held = await client.post("/conversations/a/messages", key="2", message="two")
-        free = await client.post("/conversations/a/messages", key="2", message="two")
+        await say(client, "a", "2", "two")
         await answered(client, "a")
         entries = await client.history("a")
 
     assert (held.status_code, held.headers["retry-after"]) == (503, "1")
     assert "with the same Idempotency-Key" in held.json()["error"]
-    assert free.status_code == 202
     assert [entry["text"] for entry in entries if entry["kind"] == "user"] == ["one", "two"]
 
 
 async def test_a_conversation_that_another_process_has_gone_on_with_is_read_anew(tmp_path: Path) -> None:
+    """Its history, how it stands, and before something is added to it."""
     path = tmp_path / "s.db"
     here, there = (serving(SQLiteStore(path), retry_seconds=0.01) for _ in range(2))
     async with here as (client, _), there as (other, _):
         await start(client, "a", "one")
         await answered(client, "a")
-        await other.post("/conversations/a/messages", key="2", message="two")
-        await answered(other, "a")
-        tries = [await client.post("/conversations/a/messages", key="3", message="three")]
-        while tries[-1].status_code == 503:  # as any client does
-            tries.append(await client.post("/conversations/a/messages", key="3", message="three"))
+        await say(other, "a", "2", "two")
+        said = await answered(other, "a")
+        standing = await client.get("/conversations/a")
+        seen = await client.history("a")
+        await say(client, "a", "3", "three")
         await answered(client, "a")
         entries = await client.history("a")
 
-    assert tries[0].status_code == 503
-    assert tries[-1].status_code == 202
+    assert standing["answer"] == said
+    assert [entry["text"] for entry in seen if entry["kind"] == "user"] == ["one", "two"]
     assert [entry["text"] for entry in entries if entry["kind"] == "user"] == ["one", "two", "three"]
+
+
+async def test_a_stream_of_a_conversation_that_another_process_has_gone_on_with_ends(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The client comes back then, and gets what is new."""
+    path = tmp_path / "s.db"
+    here, there = (Service(SQLiteStore(path), partial(desk, FakeDesk(0))) for _ in range(2))
+    async with here.open(), there.open():
+        state, _ = await here.start("a", "one", "1")
+        while here.is_running(state):
+            await trio.lowlevel.checkpoint()
+        before = await here.is_current(state)
+        same = await there.find("a")
+        await there.say(same, "two", "2")
+        after = await here.is_current(state)
+
+    assert before
+    assert not after
+
+
+async def test_two_processes_that_are_asked_for_the_same_new_conversation_have_it_once(tmp_path: Path) -> None:
+    """A client that had no answer from the one has sent it to the other, while the first was still at it."""
+    path = tmp_path / "s.db"
+    names = [f"c{number}" for number in range(10)]
+    here, there = (serving(SQLiteStore(path), retry_seconds=0.01) for _ in range(2))
+    async with here as (client, _), there as (other, _):
+
+        async def begin(who: Client, name: str) -> None:
+            with trio.fail_after(60):
+                while True:
+                    answer = await who.post("/conversations", key="1", id=name, message=f"to {name}")
+                    if answer.status_code == 202:
+                        return
+                    assert answer.status_code == 503, answer.text
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(begin, client, name)
+                nursery.start_soon(begin, other, name)
+        with trio.fail_after(60):
+            for name in names:
+                for who in (client, other):
+                    while (await who.get(f"/conversations/{name}"))["answer"] is None:
+                        pass
+        kinds = [[entry["kind"] for entry in await client.history(name)] for name in names]
+
+    assert [(each.count("user"), each.count("model_reply")) for each in kinds] == [(1, 1)] * 10
 
 
 class Moody(Store):
