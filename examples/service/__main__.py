@@ -53,7 +53,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--model", default=env.get("SERVICE_MODEL", "fake"), help="fake, local, or provider/name")
     parser.add_argument("--fake-delay", type=float, default=0.05, help="seconds that the fake model takes for a word")
-    parser.add_argument("--at-once", type=int, default=64, help="how many runs are on at the same time")
+    parser.add_argument("--at-once", type=count, default=64, help="how many runs are on at the same time")
     parser.add_argument(
         "--stop-seconds", type=float, default=9.0, help="the most that a stop takes; docker kills after ten"
     )
@@ -64,6 +64,13 @@ def port(text: str) -> int:
     """Return a port's number."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535 (got {text!r})")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Return a number of things, 1 or more."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise argparse.ArgumentTypeError(f"must be a number from 1 on (got {text!r})")
     return int(text)
 
 
