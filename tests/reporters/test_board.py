@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -54,7 +55,7 @@ anything = st.one_of(
     told("progress", key, call, st.floats(), st.none() | st.floats(), st.none() | TEXTS),
     told("end_call", key, call, TEXTS, st.sampled_from(ToolOutcome), st.just(0.0)),
     told("note", key, TEXTS),
-    told("print", TEXTS),
+    told("print", st.builds(Printed, TEXTS, st.booleans(), st.booleans())),
     told("end", key, TEXTS, is_error=st.booleans()),
 )
 
@@ -88,7 +89,8 @@ def test_each_thing_that_is_worth_a_line_is_shown_once(all_told: list[Told], str
     shown = after(board, *all_told, *[("end", (k, ""), {"is_error": False}) for k in KEYS])
 
     assert sum(isinstance(each, Ended) for each in shown) == names.count("end_call")
-    assert [each.text for each in shown if isinstance(each, Printed)] == [a[0] for n, a, _ in all_told if n == "print"]
+    printed = [args[0].text for name, args, _ in all_told if name == "print"]
+    assert sorted(each.text for each in shown if isinstance(each, Printed)) == sorted(printed)
     assert sum(isinstance(each, Note) for each in shown) >= names.count("event") + names.count("note")
 
 
@@ -130,6 +132,30 @@ def test_rows_of_a_line_stay_when_it_goes_on(line: str, more: str, width: int):
     assert "".join(longer).replace(" ", "") == (line + more).replace(" ", "")
 
 
+def rows_word_by_word(line: str, width: int) -> list[str]:
+    """Wrap as people do: the next word goes on the row if it fits, else on a new one; a word of no row is cut."""
+    rows, row = [], ""
+    for word in re.findall("[^ ]+ *| +", line):
+        if row.strip(" ") and cells(row + word.rstrip(" ")) > width:
+            rows.append(row)
+            row = ""
+        row += word
+        while cells(row.rstrip(" ")) > width:
+            rows.append(row[:width])
+            row = row[width:]
+    return [each.rstrip(" ") for each in [*rows, row]]
+
+
+@given(st.text("ab  ", max_size=60).map(str.lstrip), st.integers(1, 12))
+def test_a_line_is_wrapped_word_by_word(line: str, width: int):
+    assert [row.rstrip(" ") for row in wrapped(line, width)] == rows_word_by_word(line, width)
+
+
+def test_a_line_that_ends_in_many_blanks_does_not_keep_them():
+    """A model that streams nothing but blanks would make each piece cost more than the one before."""
+    assert wrapped("ab" + " " * 10_000, 8) == ["ab" + " " * 7]
+
+
 @given(st.lists(st.text("ab 🐛漢\u0301", max_size=9), max_size=12), st.integers(2, 12))
 def test_a_line_that_comes_in_pieces_is_wrapped_as_if_it_had_come_whole(pieces: list[str], width: int):
     rows, tail = [], ""
@@ -137,7 +163,7 @@ def test_a_line_that_comes_in_pieces_is_wrapped_as_if_it_had_come_whole(pieces: 
         *full, tail = wrapped(tail + piece, width)
         rows += full
 
-    assert [*rows, tail] == wrapped("".join(pieces), width)
+    assert [row.rstrip(" ") for row in [*rows, tail]] == [row.rstrip(" ") for row in wrapped("".join(pieces), width)]
 
 
 @given(st.text())
@@ -242,9 +268,23 @@ def test_what_is_printed_does_not_wait():
     board = Board(streams=True)
     board.start("a", "")
     board.say("a", "On")
-    board.print("now")
+    board.print(Printed("now"))
 
     assert board.take() == [Piece("On"), EndOfText(), Printed("now")]
+
+
+def test_a_line_that_is_typed_waits_below_the_text_that_streams():
+    board = Board(streams=True)
+    board.start("a", "")
+    board.say("a", "On")
+    board.print(typed := Printed("count\nto me", is_typed=True, can_wait=True))
+    board.say("a", "e.")
+
+    assert board.take() == [Piece("On"), Piece("e.")]
+    assert board.rows() == [Row(0, None, "", "queued: count to me")]
+    board.reply("a", reply("One."))
+    assert board.take() == [EndOfText(), typed]
+    assert board.rows() == []
 
 
 def test_a_restart_says_that_the_text_is_void():

@@ -170,13 +170,14 @@ def test_a_drafts_cursor_is_in_its_text():
     assert editor.cursor == 2
 
 
-def test_ctrl_c_leaves_nothing():
+def test_what_was_typed_is_forgotten_but_that_a_paste_is_under_way():
+    """Else what is left of it would be keys, an Enter among them."""
     editor = LineEditor()
     editor.feed(keys(f"one\rtwo\r{PASTE}three"))
     editor.clear()
 
-    assert editor.feed(b"four") is None
-    assert editor.draft == Draft("four", 4)
+    assert editor.feed(keys("four\r" + PASTED)) is None
+    assert editor.draft.text == "threefour\n"
 
 
 def entering(*lines: str) -> LineEditor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import termios
 
 import pytest
 import trio
+import trio.testing
 
 from alpineagents.reporters._terminal._keyboard import Keyboard
 
@@ -24,7 +26,7 @@ def show(*what):
 
 async def main():
     keyboard = Keyboard(sys.stdin and sys.stdin.fileno(), 1)
-    with keyboard.opened(lambda: show("goes on")):
+    with keyboard.opened(redraw=lambda: show("goes on")):
         show("ready", keyboard.is_by_key)
         while True:
             data = await keyboard.read()
@@ -122,7 +124,7 @@ async def test_a_signal_to_stop_gives_the_terminal_back_first(terminal):
     resumed = trio.Event()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
     try:
-        with Keyboard(terminal, terminal).opened(resumed.set):
+        with Keyboard(terminal, terminal).opened(redraw=resumed.set):
             keyed = termios.tcgetattr(terminal)
             stop = signal.getsignal(signal.SIGTSTP)
             stop(signal.SIGTSTP, None)
@@ -303,3 +305,33 @@ async def test_in_another_thread_than_the_main_one_signals_are_left_alone(termin
     await trio.to_thread.run_sync(trio.run, opened)
 
     assert termios.tcgetattr(terminal) == before
+
+
+async def test_what_is_read_ahead_is_read_once():
+    """Also by a task that waits already, and was told that there is something: the read of nothing would block."""
+    ours, theirs = os.openpty()
+    os.set_blocking(theirs, False)  # So that it would raise.
+    keyboard = Keyboard(theirs, theirs)
+    read: list[bytes | None] = []
+
+    async def reads() -> None:
+        read.append(await keyboard.read())
+
+    async def reads_ahead() -> None:
+        read.append(keyboard.read_ahead())
+
+    with keyboard.opened():
+        for _ in range(20):  # Which of the two is first is random.
+            read.clear()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(reads)
+                await trio.testing.wait_all_tasks_blocked()
+                os.write(ours, b"a")
+                select.select([theirs], [], [])
+                nursery.start_soon(reads_ahead)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+            assert read in ([b"a", None], [b"a", b""])
+    os.close(ours)
+    assert keyboard.read_ahead() == b""  # hung up
+    os.close(theirs)

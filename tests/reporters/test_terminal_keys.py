@@ -151,6 +151,19 @@ async def test_the_screen_is_drawn_anew_when_that_is_asked_for(seat: Seat):
         seat.types("\r")
 
 
+async def test_what_others_wrote_while_it_was_stopped_is_not_drawn_over(seat: Seat):
+    """Also where something is to be shown before anything else happens after ``fg``."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question("Sure?"), bool)
+        await seat.shows("? Sure?", "Answer yes or no.", ">")
+        seat.output.write("\n$ fg\n")
+        seat.output.flush()
+        signal.raise_signal(signal.SIGCONT)
+        seat.terminal.print("one")
+        await seat.shows("? Sure?", "Answer yes or no.", ">", "$ fg", "one", "? Sure?", "Answer yes or no.", ">")
+        seat.types("y\r")
+
+
 async def test_a_screen_that_is_gone_is_not_drawn(seat: Seat, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.stdout", seat.output)
     terminal = Terminal(keyboard=seat.keyboard)
@@ -179,6 +192,58 @@ async def test_up_brings_back_the_line_before(seat: Seat):
         assert [await anext(lines), await anext(lines)] == ["one", "one!"]
 
 
+@pytest.mark.parametrize("live", [True, False])
+async def test_what_was_typed_before_a_question_was_seen_does_not_answer_it(seat: Seat, live: bool):
+    """Neither what was typed when nobody was asked, nor what came with the answer to the question before."""
+    terminal = Terminal(file=seat.output, keyboard=seat.keyboard, live=live)
+    answers: list[object] = []
+
+    async def ask(number: int) -> None:
+        answers.append(await terminal.ask(question(f"Sure {number}?", number), bool))
+
+    seat.types("y\ry")
+    await seat.shows("y", "y")  # by the terminal: it is in its queue
+    async with trio.open_nursery() as nursery:
+        for number in (1, 2):
+            nursery.start_soon(ask, number)
+            await trio.testing.wait_all_tasks_blocked()
+        assert answers == []
+        seat.types("n\ry\ry\r")
+        while "Sure 2" not in "\n".join(seat.lines):
+            await trio.lowlevel.wait_readable(seat._ours)
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == [False]
+        seat.types("n\r")
+
+    assert answers == [False, False]
+
+
+async def test_what_was_typed_before_a_question_is_a_line_where_those_are_taken(seat: Seat):
+    """Whether it was read before the question came, or not: that is another at random."""
+    for number in range(8):
+        async with seat.terminal.lines() as lines, trio.open_nursery() as nursery:
+            seat.types("one\ryes\rhalf")
+            select.select([seat.keyboard], [], [])
+            nursery.start_soon(seat.terminal.ask, question("Sure?", number), bool)
+            assert [await anext(lines), await anext(lines)] == ["one", "yes"]
+            while seat.lines[-3:] != ["? Sure?", "Answer yes or no.", ">"]:
+                await trio.lowlevel.wait_readable(seat._ours)
+            seat.types("n\r")
+            while seat.lines[-1] != "> half":
+                await trio.lowlevel.wait_readable(seat._ours)
+
+
+async def test_a_paste_that_a_question_comes_in_the_middle_of_does_not_answer_it(seat: Seat):
+    async with seat.terminal.lines(), trio.open_nursery() as nursery:
+        seat.types("\x1b[200~one\r")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(seat.terminal.ask, question("Sure?"), bool)
+        await seat.shows("? Sure?", "Answer yes or no.", ">")
+        seat.types("y\ry\r\x1b[201~")
+        await seat.shows("? Sure?", "Answer yes or no.", "> one↵y↵y↵")
+        seat.types("\x15n\r")
+
+
 async def test_a_question_that_is_taken_back_says_so(seat: Seat):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(seat.terminal.ask, question("Sure?"), bool)
@@ -189,6 +254,21 @@ async def test_a_question_that_is_taken_back_says_so(seat: Seat):
 
     await seat.shows("? Sure?", "(no answer)")
     assert seat.settings == seat.before
+
+
+async def test_an_answered_question_is_shown_when_the_text_that_streams_is_over(seat: Seat):
+    state = State()
+    seat.terminal.on_run_start(state, None)
+    seat.terminal.on_text(state, "One ")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seat.terminal.ask, question("Sure?"), bool)
+        await seat.shows("One", "? Sure?", "Answer yes or no.", ">")
+        seat.types("y\r")
+
+    seat.terminal.on_text(state, "two.")
+    await seat.shows("One two.")
+    seat.terminal.on_run_end(state, None)
+    await seat.shows("One two.", "? Sure?", "> y", "- done: 0 turns")
 
 
 async def test_a_question_that_has_not_been_asked_is_taken_back_in_silence(seat: Seat):

@@ -388,11 +388,11 @@ def test_lines_are_typed_while_an_agent_works(steps: Steps):
         screen.send("wait")
         check(screen, "One", "> wait")
         screen.send("!\r")
-        check(screen, "One", "> wait!", ">")
+        check(screen, "One", "queued: wait!", ">")
         steps.go("a")
-        check(screen, "One", "> wait!", "two.", "Three.", "- done: 2 turns, 2,468 tokens", ">")
+        check(screen, "One two.", "> wait!", "Three.", "- done: 2 turns, 2,468 tokens", ">")
         screen.send("\x04")
-        check(screen, "One", "> wait!", "two.", "Three.", "- done: 2 turns, 2,468 tokens", "Bye.")
+        check(screen, "One two.", "> wait!", "Three.", "- done: 2 turns, 2,468 tokens", "Bye.")
 
 
 def test_without_colour_there_is_a_frame_all_the_same(steps: Steps):

@@ -96,8 +96,15 @@ class Board:
         return len(self._works)
 
     def rows(self) -> list[Row]:
-        """Return what is on, as a tree from the top: the oldest first, each above what it has started."""
-        return list(_Tree(self._works, self._are_several, self._streaming).rows())
+        """Return what is on, as a tree from the top: the oldest first, each above what it has started.
+
+        Below it are the lines that a person has typed meanwhile, and that wait.
+        """
+        typed = [what for what in self._waiting if isinstance(what, Printed) and what.is_typed]
+        return [
+            *_Tree(self._works, self._are_several, self._streaming).rows(),
+            *(Row(0, None, "", f"queued: {one_line(what.text)}") for what in typed),
+        ]
 
     def start(self, key: str, name: str, parent: str | None = None, parent_call: str | None = None) -> None:
         """A run starts, of the State *key*; with *parent*, inside its call *parent_call*."""
@@ -216,11 +223,12 @@ class Board:
         work = self._works.get(key)
         return "" if work is None else work.name
 
-    def print(self, text: str, *, is_typed: bool = False) -> None:
-        """The program, or with *is_typed* the person, has something to show: at once, even amid a text."""
-        if self._streaming is not None:
+    def print(self, what: Printed) -> None:
+        """The program, or the person, has something to show: unless it can wait at once, even amid a text."""
+        target = self._target(None) if what.can_wait else self._shown
+        if self._streaming is not None and target is self._shown:
             self._shown.append(EndOfText())
-        self._shown.append(Printed(text, is_typed))
+        target.append(what)
         self.is_urgent = True
 
     def _work(self, key: str) -> _Work:
@@ -244,8 +252,8 @@ class Board:
             self._speaker = None
         self.is_urgent = True
 
-    def _target(self, work: _Work) -> list[Shown]:
-        """Return where what is shown of *work* for good goes now."""
+    def _target(self, work: _Work | None) -> list[Shown]:
+        """Return where what is shown of *work*, or of none, for good goes now."""
         streaming = self._works.get(self._streaming or "")
         if streaming is None or streaming is work:
             return self._shown

@@ -139,8 +139,7 @@ class LineEditor:
         self._place = len(self._entered)
 
     def clear(self) -> None:
-        """Forget the line and what was typed ahead: Ctrl+C."""
-        self._keys = KeyDecoder()
+        """Forget the line and what was typed ahead. A paste that is under way goes on as one."""
         self._unread.clear()
         self.draft = Draft()
 

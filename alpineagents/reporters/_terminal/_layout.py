@@ -46,7 +46,7 @@ def cut(text: str, width: int) -> str:
 def wrapped(line: str, width: int) -> list[str]:
     """Return a line as rows of at most *width* cells, broken at blanks where there are some. Never empty.
 
-    The last row keeps the blanks at its end, and is wider with them: a word may follow.
+    The last row keeps the blanks at its end, as a word may follow; at most one of them is too many for *width*.
 
     Invariant: all rows but the last stay the same, whatever is added to the line.
     """
@@ -63,7 +63,7 @@ def wrapped(line: str, width: int) -> list[str]:
         used += size
         if char == " ":
             blank = place + 1
-    return [*rows, line[start:]]
+    return [*rows, line[start : len(line) - max(used - width - 1, 0)]]
 
 
 def permanent(what: Label | Said | Note | Ended | Printed, width: int, text_width: int) -> list[Text]:

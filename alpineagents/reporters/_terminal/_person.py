@@ -6,7 +6,6 @@ there, or the reader gives up, the others go on. So no task is needed but theirs
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -22,7 +21,7 @@ from ._keyboard import Keyboard
 from ._layout import cut, styled
 from ._questions import Answered, Prompt, prompt_for
 from ._screen import Bottom
-from ._shown import one_line
+from ._shown import Printed, one_line
 from ._splitter import LineSplitter
 
 _MARK: Final = "> "
@@ -44,6 +43,11 @@ class _Asked:
     is_printed: bool = False
     """Whether it is shown for good already."""
 
+    @property
+    def text(self) -> str:
+        """Return what is shown of it for good."""
+        return "\n".join([f"? {self.lines[0]}", *self.lines[1:]])
+
 
 @final
 class Person:
@@ -51,15 +55,15 @@ class Person:
 
     Args:
         keyboard: Returns the descriptors that are read and shown on now, as ``Keyboard`` has them.
-        say: Shows text for good; the second argument says whether it was typed.
+        say: Shows text for good.
         redraw: Draws the frame.
-        anew: Draws the frame on a screen that is emptied first (True), or that shows something else now.
+        anew: Has the next drawing begin anew: on a screen that is emptied now (True), or below what others wrote.
     """
 
     def __init__(
         self,
         keyboard: Callable[[], tuple[int | None, int | None]],
-        say: Callable[[str, bool], None],
+        say: Callable[[Printed], None],
         redraw: Callable[[], None],
         anew: Callable[[bool], None],
     ) -> None:
@@ -91,10 +95,12 @@ class Person:
         lines = (f"{one_line(who)} asks: {first}" if who else first, *rest)
         asked = _Asked(prompt, lines, _hint(prompt))
         with self._using():
+            if not self._asked:
+                self._set_aside()
+                self._forget_typed()
             self._asked.append(asked)
             try:
                 if self._asked[0] is asked:
-                    self._keep_draft()
                     self._put_first()
                 self._redraw()
                 await self._until(lambda: asked.is_over)
@@ -155,16 +161,21 @@ class Person:
                 continue
             try:
                 self._has_reader = True
-                self._heed(await self._next_edit())
+                if (edit := await self._next_edit()) is not None:
+                    self._heed(edit)
             finally:
                 self._has_reader = False
                 self._waiting.unpark_all()
 
-    async def _next_edit(self) -> Edit:
-        """Return what the next key does that does more than editing. Checkpoint: where nothing was typed ahead."""
+    async def _next_edit(self) -> Edit | None:
+        """Return what the next key does that does more than editing; ``None`` if another task has read it.
+
+        Checkpoint: where nothing was typed ahead.
+        """
         edit = self._editor.feed(b"")
         while edit is None:
-            data = await self._keyboard.read()
+            if (data := await self._keyboard.read()) is None:
+                return None
             edit = self._editor.feed(data) if data else self._editor.end()
             self._redraw()
         return edit
@@ -197,18 +208,23 @@ class Person:
         asked.hint = answer.reason
         if not self._keyboard.is_by_key:
             self._echo(text)
-            self._say(answer.reason, False)
+            self._say(Printed(answer.reason))
 
     def _close(self, asked: _Asked, typed: str | None = None) -> None:
         """End the question that is on, and put the next. First what must be so where writing fails."""
         asked.is_over = True
         self._asked.popleft()
-        self._set_draft(Draft() if self._asked else self._kept)
-        self._print(asked)
-        if typed is None:
-            self._say("(no answer)", False)
+        if self._asked:
+            self._forget_typed()
         else:
-            self._echo(typed)
+            self._set_draft(self._kept)
+        shown = [] if asked.is_printed else [asked.text]
+        if typed is None:
+            shown.append("(no answer)")
+        elif self._is_echoing:
+            shown.append(_MARK + typed.replace("\n", f"\n{_MARK}"))
+        if shown:
+            self._say(Printed("\n".join(shown), can_wait=True))
         if self._asked:
             self._put_first()
 
@@ -217,7 +233,7 @@ class Person:
         if not self._keyboard.is_by_key:
             self._print(self._asked[0])
             if self._asked[0].hint:
-                self._say(self._asked[0].hint, False)
+                self._say(Printed(self._asked[0].hint))
 
     def _take_back(self, asked: _Asked) -> None:
         """Ask no longer, where it isn't over."""
@@ -232,18 +248,37 @@ class Person:
     def _print(self, asked: _Asked) -> None:
         if not asked.is_printed:
             asked.is_printed = True
-            self._say("\n".join([f"? {asked.lines[0]}", *asked.lines[1:]]), False)
+            self._say(Printed(asked.text))
+
+    @property
+    def _is_echoing(self) -> bool:
+        """Whether to show what was typed: the terminal doesn't."""
+        return self._keyboard.is_by_key or not self._keyboard.is_terminal
 
     def _echo(self, text: str) -> None:
-        """Show what was typed, unless the terminal does."""
-        if self._keyboard.is_by_key or not _is_terminal(self._descriptors()[0]):
-            self._say(text, True)
+        if self._is_echoing:
+            self._say(Printed(text, is_typed=True, can_wait=True))
 
-    def _keep_draft(self) -> None:
-        """Set a half-typed line aside, until no question is on."""
+    def _set_aside(self) -> None:
+        """Take what was typed so far as lines, where those are wanted; keep a half-typed one for later."""
+        if self._is_listening and self._keyboard.is_terminal:
+            edit = self._editor.feed(self._keyboard.read_ahead())
+            while edit is not None:
+                self._heed(edit)
+                edit = self._editor.feed(b"")
+            self._waiting.unpark_all()
         if isinstance(self._editor, LineEditor):
             self._kept = self._editor.draft
-            self._editor.draft = Draft()
+
+    def _forget_typed(self) -> None:
+        """Forget what a person has typed so far.
+
+        Before a question is seen, nothing is an answer to it: a "y" may have been for the one before, or for nothing
+        here. What comes through a pipe was written as answers.
+        """
+        if self._keyboard.is_terminal:
+            self._editor.feed(self._keyboard.read_ahead())
+            self._editor.clear()
 
     def _set_draft(self, draft: Draft) -> None:
         if isinstance(self._editor, LineEditor):
@@ -257,7 +292,7 @@ class Person:
             if (descriptors := self._descriptors()) != self._known:
                 self._known, self._keyboard = descriptors, Keyboard(*descriptors)
                 self._editor = LineEditor() if self._keyboard.is_by_key else LineSplitter()
-            self._opened.enter_context(self._keyboard.opened(lambda: self._anew(False)))
+            self._opened.enter_context(self._keyboard.opened(lambda: self._anew(False), self._redraw))
         self._uses += 1
         try:
             yield
@@ -289,7 +324,3 @@ def _hint(prompt: Prompt) -> str:
     if not prompt.expects:
         return ""
     return f"Answer {prompt.expects}." if prompt.expects.startswith("yes") else f"Type {prompt.expects}."
-
-
-def _is_terminal(fd: int | None) -> bool:
-    return fd is not None and os.isatty(fd)

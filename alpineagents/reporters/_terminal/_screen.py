@@ -69,6 +69,7 @@ class Screen:
         self._width = width
         self._encoding = getattr(file, "encoding", None) or "utf-8"
         self._drawn: list[str] = []
+        self._drawn_width = 0
         self._cursor: int | None = None
         self._tail = ""  # Of the text that streams, what is not yet a full line.
         self._tail_style = ""
@@ -117,17 +118,12 @@ class Screen:
         frame = [self._styled(line) for line in (*above, *middle, *below.lines)][-room:]
         if not lines and frame == self._drawn and below.cursor == self._cursor:
             return
-        parts = ["\r"]
-        if len(self._drawn) > 1:
-            parts.append(f"\x1b[{len(self._drawn) - 1}A")
-        parts += [f"{_ERASE_LINE}{line}\n" for line in lines]
-        parts += [f"{_ERASE_LINE}{line}\n" for line in frame[:-1]]
-        parts.append(_ERASE_BELOW)
-        parts += frame[-1:]
+        is_alike = not lines and width == self._drawn_width and len(frame) == len(self._drawn) > 0
+        parts = _changes(self._drawn, frame) if is_alike else _anew(self._drawn, lines, frame)
         if below.cursor is not None:
             parts.append("\r" + (f"\x1b[{below.cursor}C" if below.cursor else ""))
         self._write("".join(parts))
-        self._drawn, self._cursor = frame, below.cursor
+        self._drawn, self._drawn_width, self._cursor = frame, width, below.cursor
 
     def _permanent(self, what: Shown, width: int) -> list[Text]:
         """Return the lines that are full now; what streams may leave one in the frame."""
@@ -177,3 +173,25 @@ class Screen:
             text = text.encode(self._encoding, "replace").decode(self._encoding)
         self.file.write(text)
         self.file.flush()
+
+
+def _anew(drawn: Sequence[str], lines: Sequence[str], frame: Sequence[str]) -> list[str]:
+    """Return what puts *lines*, and *frame* below them, where the frame *drawn* is."""
+    return [
+        *_to_the_top(drawn),
+        *(f"{_ERASE_LINE}{line}\n" for line in (*lines, *frame[:-1])),
+        _ERASE_BELOW,
+        *frame[-1:],
+    ]
+
+
+def _changes(drawn: Sequence[str], frame: Sequence[str]) -> list[str]:
+    """Return what makes *frame* of as many lines of the frame *drawn*: lines that are the same aren't written."""
+    parts = _to_the_top(drawn)
+    for line, before in zip(frame[:-1], drawn[:-1], strict=True):
+        parts.append("\n" if line == before else f"{_ERASE_LINE}{line}\n")
+    return [*parts, f"{_ERASE_LINE}{frame[-1]}"]
+
+
+def _to_the_top(drawn: Sequence[str]) -> list[str]:
+    return ["\r", f"\x1b[{len(drawn) - 1}A"] if len(drawn) > 1 else ["\r"]

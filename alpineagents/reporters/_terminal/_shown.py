@@ -97,6 +97,8 @@ class Printed:
     text: str
     is_typed: bool = False
     """Whether the person has typed it."""
+    can_wait: bool = False
+    """Whether it is shown when the text that streams is over, and not in the middle of it."""
 
 
 Shown: TypeAlias = Label | Said | Piece | EndOfText | Note | Ended | Printed

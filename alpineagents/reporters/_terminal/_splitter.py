@@ -35,6 +35,11 @@ class LineSplitter:
             self._parts = [part]
         return Entered(self._whole.popleft().removesuffix("\r")) if self._whole else None
 
+    def clear(self) -> None:
+        """Forget what was read, but for the bytes of a character that isn't whole."""
+        self._whole.clear()
+        self._parts.clear()
+
     def end(self) -> Edit:
         """Return the next line when nothing more can be read; ``EndOfInput`` behind the last."""
         self._parts.append(self._decoder.decode(b"", final=True))

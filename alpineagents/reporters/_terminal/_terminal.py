@@ -31,7 +31,7 @@ from ._board import Board
 from ._layout import seconds
 from ._person import Person
 from ._screen import Screen
-from ._shown import Row, one_line
+from ._shown import Printed, Row, one_line
 
 _INTERVAL: Final = 0.05
 """Seconds between two drawings of a frame whose rows are the same ones."""
@@ -116,7 +116,7 @@ class Terminal(Reporter, Human):
 
     def print(self, text: str) -> None:
         """Show *text*, above the frame where there is one. Control characters in it are shown, not obeyed."""
-        self._say(text, False)
+        self._say(Printed(text))
 
     async def ask(self, question: Question, returns: object) -> object:
         """Ask the person, after those who were asked before; return the answer. Checkpoint: yes.
@@ -210,20 +210,19 @@ class Terminal(Reporter, Human):
         self._board.end(state.id, note, is_error=isinstance(error, Exception))
         self._update()
 
-    def _say(self, text: str, is_typed: bool) -> None:
-        self._board.print(text, is_typed=is_typed)
+    def _say(self, what: Printed) -> None:
+        self._board.print(what)
         self._update()
 
     def _redraw(self) -> None:
         self._update(is_typed=True)
 
     def _anew(self, is_emptied: bool) -> None:
-        """Draw on a screen that is emptied first, or that shows something else than was drawn."""
-        if (screen := self._prepare()) is not None:
-            if is_emptied:
-                screen.clear()
-            screen.forget()
-            self._redraw()
+        """Have the next drawing begin on a screen that is emptied now, or below what others wrote there."""
+        if self._screen is not None and is_emptied:
+            self._screen.clear()
+        elif self._screen is not None:
+            self._screen.forget()
 
     def _update(self, *, is_typed: bool = False) -> None:
         """Show what is new; with *is_typed*, that is, too. A frame that is the same but for its numbers can wait."""
