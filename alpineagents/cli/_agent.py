@@ -170,6 +170,9 @@ def _called(name: str, what: str, example: str) -> object:
     module, colon, path = name.partition(":")
     if not (module and colon and path):
         raise UsageError(f"{name!r} names no {what}; write {example}")
+    if "/" in module or module.endswith(".py"):
+        dotted = module.removesuffix(".py").strip("./").replace("/", ".")
+        raise UsageError(f"{module!r} is a file; write the module: {dotted}:{path}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -7,7 +7,13 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Group, Parameter
-from cyclopts.exceptions import CycloptsError, MissingArgumentError, UnknownCommandError, UnusedCliTokensError
+from cyclopts.exceptions import (
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from . import _chat, _doctor, _list, _replay, _run, _show, _store
 from ._doctor import installed_version
@@ -139,6 +145,8 @@ def _complaint(error: CycloptsError) -> str:
     match error:
         case UnusedCliTokensError(unused_tokens=[unused, *_]):
             text = f"{chain} takes no argument {unused!r:.80}; put quotes around what belongs together."
+        case UnknownOptionError(token=token) if " " in token.value:
+            text = f"{chain} has no option {token.value!r:.80}; put -- before an argument that begins with a dash."
         case MissingArgumentError(keyword=str(option)):
             text = f"{chain}: {option} needs a value."
         case MissingArgumentError(argument=argument) if argument is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from .._errors import ConflictError, RunningElsewhereError, StoreError
 from ..record import Message
 from ..run import Agent, waiting_for_user
 from ..state import State
+from ..state._show import one_line
 from ._ctrl_c import ctrl_c_calls, end_by_ctrl_c
-from ._exit import ANSWER, INTERRUPTED, line_of
+from ._exit import ANSWER, ERROR, INTERRUPTED, line_of
 
 if TYPE_CHECKING:
     from ..reporters import Terminal
@@ -25,7 +27,11 @@ HELP: Final = (
     "/exit or Ctrl+D leaves. Ctrl+C stops what the agent does; pressed twice at the prompt, it leaves."
     " What you type while the agent works is read at its next step."
 )
+AGAIN: Final = "Enter on an empty line has the agent go on from here."
 LEAVING: Final = "Leaving, as soon as what the agent does has ended. Ctrl+C again ends the program at once."
+ELSEWHERE: Final = (
+    "alpineagents tail shows what happens there. What you typed here since is not saved: type it again when you go on."
+)
 _COMMAND: Final = re.compile(r"/[a-z]+")
 
 
@@ -90,7 +96,8 @@ class Conversation:
         return True
 
     def _is_unanswered(self) -> bool:
-        return len(self._state.messages) > 0 and not waiting_for_user(self._state)
+        state = self._state
+        return len(state.messages) > 0 and not (waiting_for_user(state) or state.finished)
 
     async def _answer(self) -> None:
         """Have the Agent run whenever there is something to answer, until the State is finished."""
@@ -107,15 +114,29 @@ class Conversation:
         try:
             with trio.CancelScope() as self._turn:
                 await self._agent.run(self._state)
+        except (RunningElsewhereError, ConflictError) as error:
+            self._give_up(error)
         except Exception as error:  # noqa: BLE001  # of a tool, the Agent's own code, the provider: all are shown
             self._terminal.print(line_of(error))
         except KeyboardInterrupt:  # a tool that hung without giving anybody a turn
             pass
         finally:
-            came_too_late = self._turn is not None and self._turn.cancel_called and not self._is_unanswered()
+            was_stopped = self._turn is not None and self._turn.cancel_called
             self._turn = None
-        if came_too_late:  # The answer is there: that Ctrl+C is one at the prompt.
+        if self._is_unanswered():
+            if not (self._has_news.is_set() or self._visit.cancel_called):
+                self._terminal.print(AGAIN)
+        elif was_stopped:  # The answer is there: that Ctrl+C is one at the prompt.
             self._warn()
+
+    def _give_up(self, error: StoreError) -> None:
+        """Leave a State that somebody else writes: what is added to this copy of it can no longer be saved."""
+        what = f"State {self._state.id} has been gone on with elsewhere"
+        if isinstance(error, RunningElsewhereError):
+            what, _, _advice = one_line(str(error)).partition("; ")  # which is for who writes Python
+        self._terminal.print(f"error: {what}; {ELSEWHERE}")
+        self._code = ERROR
+        self._visit.cancel()
 
     def _warn(self) -> None:
         self._is_warned = True

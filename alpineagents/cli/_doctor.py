@@ -21,14 +21,14 @@ from ..state._show import one_line
 from ..stores import open_store
 from ._agent import KEYS, MODEL_VARIABLE
 from ._exit import ANSWER, ERROR
-from ._options import MODEL_VARIABLES, STORE_VARIABLES, StorePlace, ending
+from ._options import MODEL_VARIABLES, SIGNALS, STORE_VARIABLES, StorePlace, ending
 from ._place import store_name
 
 EPILOGUE: Final = ending(
     "alpineagents doctor",
     "alpineagents doctor --offline",
     variables=(*MODEL_VARIABLES, *STORE_VARIABLES),
-    codes="0 it can work, 1 something is wrong, 2 wrong command line, 130 interrupted by Ctrl+C",
+    codes=f"0 it can work, 1 something is wrong, 2 wrong command line, {SIGNALS}",
 )
 
 _NEEDED: Final = ("trio", "attrs", "cattrs", "httpx", "orjson")

@@ -8,7 +8,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from io import TextIOWrapper
+from io import TextIOWrapper, UnsupportedOperation
 
 import trio
 
@@ -35,13 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _done(tokens: Sequence[str]) -> int:
     if sys.stdout is None:  # >&-: what is opened next may get its number
-        print("error: standard output is closed; send it to /dev/null instead", file=sys.stderr)
+        say_on_error("error: standard output is closed; send it to /dev/null instead")
         return ERROR
     try:
         import cyclopts  # noqa: F401  # as the next line needs it, and rich whoever prints help or a table
         import rich  # noqa: F401
     except ModuleNotFoundError:
-        print("error: the command line needs two more packages: pip install cyclopts rich", file=sys.stderr)
+        say_on_error("error: the command line needs two more packages: pip install cyclopts rich")
         return ERROR
     from ._app import parsed
 
@@ -50,7 +50,7 @@ def _done(tokens: Sequence[str]) -> int:
     try:
         command, shows_traceback = parsed(tokens)
     except UsageError as error:
-        print(line_of(error), file=sys.stderr)
+        say_on_error(line_of(error))
         return USAGE
     return _run(command, shows_traceback)
 
@@ -63,25 +63,31 @@ def _run(command: Callable[[], object], shows_traceback: bool) -> int:
     except SystemExit as error:  # a tool's own
         return error.code if isinstance(error.code, int) else ERROR
     except BaseException as error:  # noqa: BLE001  # here is where all of them end
-        if isinstance(error, BrokenPipeError) and _is_output_closed():
-            return ANSWER
+        is_lost = isinstance(error, OSError) and _is_output_lost()
+        if is_lost and isinstance(error, BrokenPipeError):
+            return ANSWER  # who reads, such as head, has seen enough
         code = code_of(error)
         if shows_traceback:
             sys.excepthook(type(error), error, error.__traceback__)
         elif code != INTERRUPTED:
-            print(line_of(error), file=sys.stderr)
+            say_on_error(line_of(error))
     return code
 
 
-def _is_output_closed() -> bool:
-    """Whether who read standard output, such as head, has seen enough; then nothing more is written to it."""
-    output = sys.stdout.fileno()
-    poll = select.poll()
-    poll.register(output, select.POLLOUT)
-    if not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+def _is_output_lost() -> bool:
+    """Whether standard output takes no more: its reader is gone, or the disk full. Then nothing more goes there."""
+    try:
+        sys.stdout.flush()
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        if not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+            return False
+    except UnsupportedOperation:  # an object of the caller's
         return False
+    except OSError:
+        pass  # what is still to be written is what goes nowhere below
     nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, output)
+    os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
     return True
 

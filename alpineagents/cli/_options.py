@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 import attrs
 from cyclopts import Parameter
 
-_PLACES: Final = (
+PLACES: Final = (
     "a folder, a SQLite file such as runs.db, or postgresql://host/database (?schema=NAME for another schema)"
 )
 
@@ -16,13 +16,14 @@ StorePlace: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="--store",
-        help=f"Where States are saved: {_PLACES}. Default: $ALPINEAGENTS_STORE, else"
+        metavar="PLACE",
+        help=f"Where States are saved: {PLACES}. Default: $ALPINEAGENTS_STORE, else"
         " $XDG_STATE_HOME/alpineagents/states, which is ~/.local/state/alpineagents/states where that is not set.",
     ),
 ]
 """The store of the commands that have a default one."""
 
-NamedStore: TypeAlias = Annotated[str, Parameter(help=f"The store: {_PLACES}.")]
+NamedStore: TypeAlias = Annotated[str, Parameter(help=f"The store: {PLACES}.")]
 """The store of the commands that are told which."""
 
 StateId: TypeAlias = Annotated[
@@ -44,6 +45,7 @@ class AgentOptions:
         str | None,
         Parameter(
             name=["--model", "-m"],
+            metavar="NAME",
             help="The model: anthropic/NAME, openai/NAME, google/NAME, ollama/NAME, or compatible/NAME for the server"
             " at $OPENAI_BASE_URL. Default: $ALPINEAGENTS_MODEL, or the model of --agent.",
         ),
@@ -52,17 +54,21 @@ class AgentOptions:
         str | None,
         Parameter(
             name=["--agent", "-a"],
-            help="An Agent of yours, MODULE:NAME, imported from the current directory. The options beside it replace"
+            metavar="MODULE:NAME",
+            help="An Agent of yours, imported from the current directory. The options beside it replace"
             " its settings, and --tools adds to its tools.",
         ),
     ] = None
-    system: Annotated[str | None, Parameter(name=["--system", "-s"], help="The system prompt. Default: none.")] = None
+    system: Annotated[
+        str | None, Parameter(name=["--system", "-s"], metavar="TEXT", help="The system prompt. Default: none.")
+    ] = None
     tools: Annotated[
         tuple[str, ...],
         Parameter(
             name=["--tools", "-t"],
+            metavar="MODULE:NAME",
             consume_multiple=False,
-            help="Tools, MODULE:NAME, imported from the current directory: a function (made a tool if it is none yet),"
+            help="Tools, imported from the current directory: a function (made a tool if it is none yet),"
             " an object with @tool methods, an Agent, or a list of those. May be given several times.",
         ),
     ] = ()
@@ -76,11 +82,17 @@ class AgentOptions:
     ] = False
     limit: Annotated[
         int | None,
-        Parameter(help="The most turns before it stops (exit code 3). Default: 50, or that of the Agent's loop."),
+        Parameter(
+            metavar="TURNS",
+            help="The most turns before it stops (exit code 3). Default: 50, or that of the Agent's loop.",
+        ),
     ] = None
     budget: Annotated[
         str | None,
-        Parameter(help="The most US dollars to spend before it stops (exit code 3), such as 0.50. Default: no limit."),
+        Parameter(
+            metavar="DOLLARS",
+            help="The most US dollars to spend before it stops (exit code 3), such as 0.50. Default: no limit.",
+        ),
     ] = None
 
 
@@ -91,10 +103,10 @@ MODEL_VARIABLES: Final = (
 )
 STORE_VARIABLES: Final = (("ALPINEAGENTS_STORE", "the store, where --store names none"),)
 
-DONE: Final = "0 done, 1 error, 2 wrong command line, 130 interrupted by Ctrl+C"
+SIGNALS: Final = "130 interrupted by Ctrl+C, 143 ended by SIGTERM"
+DONE: Final = f"0 done, 1 error, 2 wrong command line, {SIGNALS}"
 RAN: Final = (
-    "0 answer, 1 error, 2 wrong command line or unknown model, 3 stopped by a limit or a permission,"
-    " 130 interrupted by Ctrl+C, 143 ended by SIGTERM"
+    f"0 answer, 1 error, 2 wrong command line or unknown model, 3 stopped by a limit or a permission, {SIGNALS}"
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from ..record._codec import decode_history
 from ..state import State
 from ..stores import open_store
 from ._exit import UsageError
+from ._warn import say_on_error
 
 STORE_VARIABLE: Final = "ALPINEAGENTS_STORE"
 
@@ -51,24 +51,32 @@ async def opened(where: str, *, new: bool = False) -> AsyncIterator[Store]:
 
     Raises:
         StoreError: nothing is there, or something that is no store.
-        ValueError: the name is that of no store.
+        UsageError: the name is that of no store.
     """
-    store = open_store(where)
-    place = getattr(store, "folder", None) or getattr(store, "path", None)
+    store, place = _named(where)
     if place is not None and not new:
-        await _check_place(trio.Path(place))
+        await _check_place(place)
     async with store:
         yield store
 
 
 async def is_missing(where: str) -> bool:
     """Whether *where* names a folder or a file that isn't there. Checkpoint: yes."""
-    store = open_store(where)
-    place = getattr(store, "folder", None) or getattr(store, "path", None)
+    _, place = _named(where)
     if place is None:
         await trio.lowlevel.checkpoint()
         return False
-    return not await trio.Path(place).exists()
+    return not await place.exists()
+
+
+def _named(where: str) -> tuple[Store, trio.Path | None]:
+    """Return the store of that name, and its folder or file; ``None`` where it is a server."""
+    try:
+        store = open_store(where)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    place = getattr(store, "folder", None) or getattr(store, "path", None)
+    return store, None if place is None else trio.Path(place)
 
 
 async def _check_place(place: trio.Path) -> None:
@@ -99,7 +107,7 @@ async def listed(store: Store, *, top: bool = False, limit: int | None = None) -
 def say_warnings(faults: Sequence[str]) -> int:
     """Print *faults*, without where in the code they come from; return how many there are."""
     for fault in faults:
-        print(f"warning: {fault}", file=sys.stderr)
+        say_on_error(f"warning: {fault}")
     return len(faults)
 
 

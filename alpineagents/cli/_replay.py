@@ -9,13 +9,13 @@ from cyclopts import Parameter
 from .._errors import AlpineAgentsError
 from ._agent import agent_called
 from ._exit import UsageError
-from ._options import ExactId, NamedStore, ending
+from ._options import SIGNALS, ExactId, NamedStore, ending
 from ._place import opened
 
 EPILOGUE: Final = ending(
     "alpineagents replay runs.db bug-1 app.agents:fixer",
     "alpineagents replay runs.db bug-1 app.agents:fixer --ignore system",
-    codes="0 the same, 1 it differs, 2 it can't be replayed, 130 interrupted by Ctrl+C",
+    codes=f"0 the same, 1 it differs, 2 it can't be replayed, {SIGNALS}",
 )
 
 

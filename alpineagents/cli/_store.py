@@ -18,8 +18,9 @@ from ..record import StateInfo
 from ..record._codec import decode_info, encode_info
 from ..state._show import one_line, stop_reason
 from ._export import html, markdown
-from ._options import ExactId, NamedStore, SomeIds, ending
+from ._options import PLACES, SIGNALS, ExactId, NamedStore, SomeIds, ending
 from ._place import as_saved, listed, opened, replayed, say_warnings
+from ._warn import say_on_error
 
 BATCH: Final = 1_000
 """How many entries are copied at once."""
@@ -36,11 +37,11 @@ EPILOGUES: Final = {
     "copy": ending(
         "alpineagents store copy states runs.db",
         "alpineagents store copy runs.db postgresql://db/app bug-1 bug-2",
-        codes="0 all copied, 1 some left out, 2 wrong command line, 130 interrupted by Ctrl+C",
+        codes=f"0 all copied, 1 some left out, 2 wrong command line, {SIGNALS}",
     ),
     "check": ending(
         "alpineagents store check runs.db",
-        codes="0 all whole, 1 something is damaged, 2 wrong command line, 130 interrupted by Ctrl+C",
+        codes=f"0 all whole, 1 something is damaged, 2 wrong command line, {SIGNALS}",
     ),
     "export": ending(
         "alpineagents store export runs.db bug-1 > bug-1.jsonl",
@@ -52,7 +53,9 @@ Limit: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=0), help
 Top: TypeAlias = Annotated[bool, Parameter(help="Leave out the States of subagents.")]
 Form: TypeAlias = Annotated[
     Literal["jsonl", "markdown", "html"],
-    Parameter(name=["--format", "-f"], help="jsonl is what is saved, byte by byte; the others are for people."),
+    Parameter(
+        name=["--format", "-f"], help="jsonl, the default, is what is saved, byte by byte; the others are for people."
+    ),
 ]
 Output: TypeAlias = Annotated[
     Path | None, Parameter(name=["--output", "-o"], help="The file to write. Default: standard output.")
@@ -77,7 +80,12 @@ async def show_state(store: NamedStore, id: ExactId, /) -> None:
         print(await as_saved(where, id))
 
 
-async def copy_states(source: NamedStore, target: NamedStore, /, *ids: SomeIds) -> int:
+async def copy_states(
+    source: Annotated[str, Parameter(help=f"The store to copy from: {PLACES}.")],
+    target: Annotated[str, Parameter(help="The store to copy to, made where it isn't there yet.")],
+    /,
+    *ids: SomeIds,
+) -> int:
     """Copy States to another store, byte by byte. Again copies only what is new.
 
     What can't be read, or has gone on differently in the other store, is left out, with a line on standard error that
@@ -94,7 +102,7 @@ async def copy_states(source: NamedStore, target: NamedStore, /, *ids: SomeIds) 
                 states += 1
             except StoreError as error:
                 failed += 1
-                print(f"{state_id}: {error}", file=sys.stderr)
+                say_on_error(f"{state_id}: {error}")
     print(f"{states} States, {entries} new entries" + (f"; {failed} couldn't be copied" if failed else ""))
     return 1 if failed else 0
 

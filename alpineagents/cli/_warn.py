@@ -31,5 +31,6 @@ def warnings_told(say: Callable[[str], object]) -> Iterator[None]:
 
 
 def say_on_error(text: str) -> None:
-    """Print a line on standard error."""
-    print(text, file=sys.stderr)
+    """Print a line on standard error; nothing where that is closed."""
+    if sys.stderr is not None:  # else print would take standard output
+        print(text, file=sys.stderr)

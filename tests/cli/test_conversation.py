@@ -11,7 +11,7 @@ import trio.testing
 
 from alpineagents import Agent, MemoryStore, Message, Reporter, State, tool
 from alpineagents.cli import _conversation, _ctrl_c
-from alpineagents.cli._conversation import HELP, LEAVING, Conversation
+from alpineagents.cli._conversation import AGAIN, ELSEWHERE, HELP, LEAVING, Conversation
 from alpineagents.cli._ctrl_c import ctrl_c_calls, end_by_ctrl_c
 from alpineagents.testing import FakeModel, tool_call
 
@@ -104,6 +104,40 @@ async def test_it_greets_and_can_be_left_by_a_word(nursery):
     assert (visit.code, len(visit.state.history)) == (0, 0)
 
 
+async def test_one_that_somebody_else_works_on_is_left_with_a_line(nursery):
+    first = Visit(tool_call("wait"), tools=[wait])
+    await (await begin(nursery, first)).type("hi")
+    second = Visit(state=State(id=first.state.id, history=first.state.history))
+    second.agent = second.agent.copy(store=first.store)
+
+    desk = await begin(nursery, second)
+    await desk.type("me too")
+
+    (line,) = desk.printed
+    assert line.startswith(f"error: State {first.state.id} in MemoryStore")
+    assert line.endswith(f" is held by another run or save, in this process or another one; {ELSEWHERE}")
+    assert second.code == 1
+    await first.desk.ctrl_c()
+    await first.desk.type("/exit")
+
+
+async def test_one_that_somebody_else_went_on_with_is_left_with_a_line(nursery):
+    first, second = Visit("One.", "Two."), Visit("Never.")
+    await (await begin(nursery, first)).type("one")
+    second.state = await first.store.load(first.state.id)
+    second.agent = second.agent.copy(store=first.store)
+    desk = await begin(nursery, second)
+    await first.desk.type("two", "/exit")
+
+    await desk.type("two, too")
+
+    (line,) = desk.printed
+    assert line == f"error: State {first.state.id} has been gone on with elsewhere; {ELSEWHERE}"
+    assert second.code == 1
+    saved = await first.store.load(first.state.id)
+    assert [message.text for message in saved.messages] == ["one", "One.", "two", "Two."]
+
+
 async def test_a_line_that_only_begins_with_a_slash_is_a_message(nursery):
     visit = Visit("A path.")
     desk = await begin(nursery, visit)
@@ -144,7 +178,7 @@ async def test_an_error_is_a_line_and_enter_tries_again(nursery):
     desk = await begin(nursery, visit)
 
     await desk.type("hi")
-    assert desk.printed == ["error: RuntimeError: broken"]
+    assert desk.printed == ["error: RuntimeError: broken", AGAIN]
     await desk.type("", "/exit")
 
     assert desk.replies == ["Whole."]
@@ -157,6 +191,7 @@ async def test_ctrl_c_stops_the_turn_and_nothing_that_was_typed_before_starts_an
     await desk.type("first", "typed while it works")
     await desk.ctrl_c()
     assert (visit.code, desk.replies, visit.state.pending_calls) == (None, [""], ())
+    assert desk.printed == [AGAIN]
     await desk.type("after", "/exit")
 
     assert (desk.replies, visit.code) == (["", "Again."], 0)

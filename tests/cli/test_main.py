@@ -82,6 +82,10 @@ def test_exit_codes(here, args, code):
         (["run", "Name", "three", "rivers"], "alpineagents run takes no argument 'three'; put quotes around"),
         (["replay", "runs"], "alpineagents replay needs ID. See alpineagents replay --help"),
         (["store", "show"], "alpineagents store show needs STORE."),
+        (
+            ["run", "-5 degrees?"],
+            "has no option '-5 degrees?'; put -- before an argument that begins with a dash.",
+        ),
         (["run", "Hi", "--model"], "alpineagents run: --model needs a value."),
         (["list", "--limit", "many"], 'Invalid value for --limit: unable to convert "many" into int.'),
         (["list", "--limit", "-1"], 'Invalid value "-1" for --limit. Must be >= 0.'),
@@ -109,6 +113,7 @@ def test_help_names_every_option_and_fits_a_terminal(here, command):
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: {' '.join(['alpineagents', *command])}")
     assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"│ .* STR\b", out)  # an option says what it takes
     for part in ("Examples:\n", "\nExit codes: 0 ", "--traceback"):
         assert part in out
     app = _app.app
@@ -224,6 +229,49 @@ def test_a_closed_standard_output_is_an_error(here, monkeypatch, capfd):
         patch.setattr(sys, "stdout", None)
         assert main(["list"]) == 1
     assert capfd.readouterr().err.startswith("error: standard output is closed")
+
+
+@pytest.mark.parametrize("command", ["list", "show --json", "--help"])
+def test_a_full_disk_is_one_line(home, command):
+    run_program(home, "run", "-a", "app:greeter", "Hi")
+
+    done = subprocess.run(
+        f"'{sys.executable}' -m alpineagents {command} > /dev/full",
+        shell=True,
+        cwd=home,
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
+def test_a_full_disk_is_no_reader_that_is_gone(here, monkeypatch, capfd):
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert main(["doctor", "--offline"]) == 1
+        assert main(["completion", "zsh"]) == 0  # what had no room is dropped
+    assert capfd.readouterr().err == "error: [Errno 28] No space left on device\n"
+
+
+def test_where_standard_error_is_closed_errors_do_not_go_to_standard_output(here, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+
+    assert here("run", "--model", "nobody/nothing", "Hi") == (2, "", "")
+    assert here("show") == (1, "", "")
+
+
+def test_a_broken_pipe_is_an_error_where_standard_output_is_an_object_of_the_caller(here, monkeypatch, capfd):
+    def breaks():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        assert _main._run(breaks, shows_traceback=False) == 1
+    assert capfd.readouterr().err == "error: [Errno 32] Broken pipe\n"
 
 
 def test_standard_output_may_be_an_object_of_the_caller(here, monkeypatch):

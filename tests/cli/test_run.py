@@ -168,6 +168,7 @@ def test_tools_are_added_to_those_of_the_agent_and_a_plain_function_becomes_one(
         (["--agent", "app:nobody"], "has no 'nobody'; it is looked for from the current directory on"),
         (["--agent", "app:number"], "is a int, not an Agent"),
         (["--agent", "app:greeter", "--tools", "read_file"], "'read_file' names no tool; write MODULE:NAME"),
+        (["--agent", "./my/app.py:greeter"], "'./my/app.py' is a file; write the module: my.app:greeter"),
         (["--agent", "app:greeter", "--tools", "app:number"], "int object is not a tool"),
         (["--agent", "app:greeter", "--tools", "app:undocumented"], "undocumented"),
         (["--agent", "app:reader", "--tools", "app:read_file"], "two tools are called 'read_file'"),
