@@ -1,7 +1,7 @@
-"""A pytest plugin: a test that leaves a trio task, a thread, a socket or an open file behind fails, and is told what.
+"""A pytest plugin: a test that leaves a trio task, a thread, a socket, an open file or a signal handler behind fails.
 
-Threads, sockets and files are looked at around a whole test, its fixtures included; the tasks of its trio run around
-the test function. Not left behind is
+It is told what. Threads, sockets, files and handlers are looked at around a whole test, its fixtures included; the tasks
+of its trio run around the test function. Not left behind is
 
 * what a fixture of a wider scope opens: it is noted when that is set up. What ``outliving`` is told of, likewise;
 * a thread that trio keeps for the next call, as long as it has none;
@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -71,9 +72,17 @@ def files() -> Iterator[Thing]:
         yield Thing(kind if kind != target else "file", (fd, target), f"{target} (fd {fd})")
 
 
+def handlers() -> Iterator[Thing]:
+    """What this process does at signals that are Python's or the system's to heed: a later test may send itself one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+        handler = signal.getsignal(number)
+        if handler not in (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler):
+            yield Thing("signal handler", (number, handler), f"{handler} for {number.name}")
+
+
 def things() -> set[Thing]:
     """Everything that a test could leave behind, its tasks aside."""
-    return {*threads(), *files()}
+    return {*threads(), *files(), *handlers()}
 
 
 def tasks() -> set[Thing]:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 HEADER = """
-import contextlib, functools, os, socket, threading, time, weakref
+import contextlib, functools, os, signal, socket, threading, time, weakref
 import pytest, trio
 from hypothesis import given, settings, strategies
 from tests.leaks import outliving
@@ -73,6 +73,13 @@ LEAVES = {
                 await trio.to_thread.run_sync(work, abandon_on_cancel=True, thread_name="tool search")
         """,
         "thread: tool search",
+    ),
+    "a signal handler": (
+        """
+        def test_it():
+            signal.signal(signal.SIGHUP, lambda *_: None)
+        """,
+        "for SIGHUP",
     ),
     "a socket": (
         """

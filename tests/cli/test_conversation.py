@@ -127,9 +127,10 @@ async def test_one_that_somebody_else_went_on_with_is_left_with_a_line(nursery):
     second.state = await first.store.load(first.state.id)
     second.agent = second.agent.copy(store=first.store)
     desk = await begin(nursery, second)
-    await first.desk.type("two", "/exit")
+    await first.desk.type("two")
 
     await desk.type("two, too")
+    await first.desk.type("/exit")
 
     (line,) = desk.printed
     assert line == f"error: State {first.state.id} has been gone on with elsewhere; {ELSEWHERE}"
