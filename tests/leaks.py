@@ -1,7 +1,7 @@
 """A pytest plugin: a test that leaves a trio task, a thread, a socket, an open file or a signal handler behind fails.
 
-It is told what. Threads, sockets, files and handlers are looked at around a whole test, its fixtures included; the tasks
-of its trio run around the test function. Not left behind is
+It is told what. Threads, sockets, files and handlers are looked at around a whole test, its fixtures included; the
+tasks of its trio run around the test function. Not left behind is
 
 * what a fixture of a wider scope opens: it is noted when that is set up. What ``outliving`` is told of, likewise;
 * a thread that trio keeps for the next call, as long as it has none;
