@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -368,7 +369,8 @@ async def test_who_is_refused_hears_who_holds_the_state_and_since_when(postgres:
                 pass
 
     port = schema.cluster.port
-    assert str(caught.value) == (
+    text = re.sub(r"since 72\d s", "since 720 s", str(caught.value))  # a busy machine may take a while to refuse
+    assert text == (
         f"State bug-1 in database postgres on 127.0.0.1:{port} is held by another run or save:"
         f" process {os.getpid()} on {this_process().machine}, since 720 s;"
         " wait until that has ended, or run a fork: state.fork()"
@@ -419,7 +421,7 @@ async def test_a_lease_that_ran_out_before_its_taking_was_noted_goes_to_one_of_t
         trio.run(second.__aenter__)
 
     monkeypatch.setattr(_postgres_rows, "claim", slowly)
-    with pytest.raises(RunningElsewhereError, match=r"bug-1 .* is held by .*process \d+ on .*, since 0 s"):
+    with pytest.raises(RunningElsewhereError, match=r"bug-1 .* is held by .*process \d+ on .*, since \d s"):
         await postgres.lease("bug-1").__aenter__()
 
     await postgres.renew("bug-1")
@@ -457,7 +459,7 @@ async def test_who_lost_the_lease_hears_who_has_it(postgres: PostgresStore, sche
         await lease.__aenter__()
         if not still_held:
             await lease.__aexit__(None, None, None)
-        has_it = f"process {os.getpid()} on .* has it since 0 s" if still_held else "somebody else has had it"
+        has_it = rf"process {os.getpid()} on .* has it since \d s" if still_held else "somebody else has had it"
 
         for act in (partial(postgres.append, "bug-1", 0, raws(1), INFO), partial(postgres.renew, "bug-1")):
             with pytest.raises(RunningElsewhereError, match=rf"ran out, and {has_it};.* store\.load\('bug-1'\)"):
