@@ -67,8 +67,9 @@ class Batch:
 # ---- Leases
 
 _CLAIM: Final = """
-INSERT INTO {schema}.leases AS held (state_id, token, holder, since, expires) VALUES
-    (%(id)s, %(token)s, %(holder)s, clock_timestamp(), clock_timestamp() + %(seconds)s * interval '1 second')
+INSERT INTO {schema}.leases AS held (state_id, token, holder, since, expires)
+    SELECT %(id)s, %(token)s, %(holder)s, since, since + %(seconds)s * interval '1 second'
+    FROM clock_timestamp() AS since
 ON CONFLICT (state_id) DO UPDATE
     SET token = excluded.token, holder = excluded.holder, since = excluded.since, expires = excluded.expires
     WHERE held.expires <= clock_timestamp() OR held.token = ANY(%(free)s)

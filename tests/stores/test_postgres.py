@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -362,15 +361,14 @@ async def test_what_a_trigger_swallows_is_not_taken_for_written(postgres: Postgr
 
 async def test_who_is_refused_hears_who_holds_the_state_and_since_when(postgres: PostgresStore, schema: Schema) -> None:
     async with postgres.lease("bug-1"):
-        schema.sql("UPDATE {schema}.leases SET since = now() - interval '720.2 seconds'")
+        schema.sql("UPDATE {schema}.leases SET since = now() - interval '719.6 seconds'")
 
         with pytest.raises(RunningElsewhereError) as caught:
             async with schema.store().lease("bug-1"):
                 pass
 
     port = schema.cluster.port
-    text = re.sub(r"since 72\d s", "since 720 s", str(caught.value))  # a busy machine may take a while to refuse
-    assert text == (
+    assert str(caught.value) == (
         f"State bug-1 in database postgres on 127.0.0.1:{port} is held by another run or save:"
         f" process {os.getpid()} on {this_process().machine}, since 720 s;"
         " wait until that has ended, or run a fork: state.fork()"
@@ -379,11 +377,9 @@ async def test_who_is_refused_hears_who_holds_the_state_and_since_when(postgres:
 
 async def test_a_lease_runs_out_by_the_clock_of_the_server(schema: Schema) -> None:
     store = schema.store(lease_seconds=900.5)
-    lasts = "SELECT expires - since >= interval '900.5 seconds' FROM {schema}.leases"  # each reads the clock itself
-    left = "SELECT expires > now(), expires <= now() + interval '900.5 seconds' FROM {schema}.leases"
+    left = "SELECT extract(epoch FROM expires - since)::float, expires > now() FROM {schema}.leases"
     async with store.lease("bug-1"):
-        assert schema.sql(lasts) == [(True,)]
-        assert schema.sql(left) == [(True, True)]
+        assert schema.sql(left) == [(900.5, True)]
         schema.expire("bug-1")
 
         await store.renew("bug-1")
@@ -421,7 +417,7 @@ async def test_a_lease_that_ran_out_before_its_taking_was_noted_goes_to_one_of_t
         trio.run(second.__aenter__)
 
     monkeypatch.setattr(_postgres_rows, "claim", slowly)
-    with pytest.raises(RunningElsewhereError, match=r"bug-1 .* is held by .*process \d+ on .*, since \d s"):
+    with pytest.raises(RunningElsewhereError, match=r"bug-1 .* is held by .*process \d+ on .*, since 0 s"):
         await postgres.lease("bug-1").__aenter__()
 
     await postgres.renew("bug-1")
@@ -459,7 +455,7 @@ async def test_who_lost_the_lease_hears_who_has_it(postgres: PostgresStore, sche
         await lease.__aenter__()
         if not still_held:
             await lease.__aexit__(None, None, None)
-        has_it = rf"process {os.getpid()} on .* has it since \d s" if still_held else "somebody else has had it"
+        has_it = f"process {os.getpid()} on .* has it since 0 s" if still_held else "somebody else has had it"
 
         for act in (partial(postgres.append, "bug-1", 0, raws(1), INFO), partial(postgres.renew, "bug-1")):
             with pytest.raises(RunningElsewhereError, match=rf"ran out, and {has_it};.* store\.load\('bug-1'\)"):
