@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, cast, final
 import trio
 
 from ..run._groups import is_cancellation
-from ..state import call_nursery
+from ..tools import call_tasks
 from ._thread import TrioThread
 from ._waiting import shielded
 
@@ -103,7 +103,7 @@ class Call(Generic[T]):
         """Make the call. In the trio thread."""
         try:
             with self._thread.cancelling(self._scope), self._scope:
-                call_nursery.set(None)  # the call that the asyncio code may be part of is none of this trio run
+                call_tasks.set(None)  # the call that the asyncio code may be part of is none of this trio run
                 if self._is_cancelled:
                     self._scope.cancel()
                 await trio.lowlevel.checkpoint_if_cancelled()

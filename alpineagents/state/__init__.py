@@ -9,7 +9,7 @@ from ._closing import (
     error_text,
     take_request_back,
 )
-from ._context import call_nursery, current_calls, parent_call, surrounded
+from ._context import current_calls, parent_call, surrounded, surrounded_as
 from ._extra_data import ExtraDataEdit
 from ._receipts import Receipt
 from ._recorder import Make, Recorder
@@ -26,7 +26,6 @@ __all__ = [
     "State",
     "StateSnapshot",
     "Watch",
-    "call_nursery",
     "close_after_crash",
     "close_call",
     "close_pending",
@@ -37,5 +36,6 @@ __all__ = [
     "parent_call",
     "runs_event_loop",
     "surrounded",
+    "surrounded_as",
     "take_request_back",
 ]

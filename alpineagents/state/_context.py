@@ -39,14 +39,20 @@ current_calls: ContextVar[tuple[Surrounding, ...]] = ContextVar("alpineagents.cu
 """What is around this code, outermost first."""
 
 
-call_nursery: ContextVar[trio.Nursery | None] = ContextVar("alpineagents.call_nursery", default=None)
-"""In a sync tool's thread: the nursery of its call, in which ``run_sync`` runs."""
-
-
 def surrounded(state: Recorder, call_id: str | None, run: object) -> tuple[Surrounding, ...]:
     """Return what is around the code of a call, or of a request, that begins here."""
     task = trio.lowlevel.current_task()
     return (*current_calls.get(), Surrounding(state, call_id, task, len(task.child_nurseries), run))
+
+
+def surrounded_as(other: trio.lowlevel.Task) -> tuple[Surrounding, ...]:
+    """Return what is around this code if the running task counts as a part of all that *other* is part of."""
+    task = trio.lowlevel.current_task()
+    nurseries = len(task.child_nurseries)
+    return tuple(
+        around._replace(task=task, nurseries=nurseries) if around.is_above(other) else around
+        for around in current_calls.get()
+    )
 
 
 def parent_call(state: Recorder) -> Surrounding | None:

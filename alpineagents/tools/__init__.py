@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ._call import read_args, run_call
+from ._call_tasks import call_tasks
 from ._results import Ending, failed
 from ._tool import FunctionTool, tool, tools_of
 
@@ -37,6 +38,7 @@ __all__ = [
     "FunctionTool",
     "Permission",
     "Verdict",
+    "call_tasks",
     "failed",
     "read_args",
     "run_call",

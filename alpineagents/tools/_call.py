@@ -58,7 +58,7 @@ async def _run(tool: Tool, args: Any, context: ToolContext) -> Ending:
     try:
         result = await tool.call(args, context)
     except BaseException as error:
-        if isinstance(error, trio.Cancelled | BaseExceptionGroup) and _is_cancellation(error):
+        if is_cancellation(error):
             if trio.current_effective_deadline() != -inf:
                 raise RuntimeError(
                     f"tool {tool.name!r} raised Cancelled without being cancelled: one of its cancel scopes had ended"
@@ -70,6 +70,8 @@ async def _run(tool: Tool, args: Any, context: ToolContext) -> Ending:
     return done(result, tool)
 
 
-def _is_cancellation(error: trio.Cancelled | BaseExceptionGroup[BaseException]) -> bool:
+def is_cancellation(error: BaseException) -> bool:
     """Whether it is trio's Cancelled, or a group of nothing else."""
-    return isinstance(error, trio.Cancelled) or error.split(trio.Cancelled)[1] is None
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)

@@ -19,7 +19,8 @@ from .._contracts import Tool, ToolContext
 from .._threads import in_thread
 from ..record._blocks import TextBlock
 from ..record._entries import ToolOutcome
-from ..state import call_nursery
+from ._call import is_cancellation
+from ._call_tasks import CallTasks, call_tasks
 from ._results import Ending, answered, done
 
 
@@ -31,27 +32,22 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
     ``context.record_late``; else only before the thread has started.
     """
     call = ThreadCall(fn, partial(_record_late, tool, context))
-    cut_short: BaseException | None = None
+    tasks = CallTasks()
+    token = call_tasks.set(tasks)
     try:
-        async with trio.open_nursery() as nursery:  # for what the function runs by run_sync: it ends with the call
-            token = call_nursery.set(nursery)
-            try:
-                await in_thread(
-                    call.run,
-                    thread_name=f"tool {tool.name}",
-                    abandon_on_cancel=tool.abandon_on_cancel,
-                    limiter=trio.CapacityLimiter(1),
-                )
-            except BaseException as error:  # noqa: BLE001  # never the tool's own, which run() keeps; raised below
-                cut_short = error
-                nursery.cancel_scope.cancel()
-            finally:
-                call_nursery.reset(token)
-    except BaseException as group:  # noqa: BLE001  # what the nursery makes of a cancellation, or of Ctrl+C
-        cut_short = cut_short or (group.exceptions[0] if isinstance(group, BaseExceptionGroup) else group)
-    if cut_short is not None:
+        await in_thread(
+            call.run,
+            thread_name=f"tool {tool.name}",
+            abandon_on_cancel=tool.abandon_on_cancel,
+            limiter=trio.CapacityLimiter(1),
+        )
+        await tasks.ended()
+    except BaseException:  # never the tool's own, which run() keeps
+        await tasks.cancel()
         call.give_up()
-        raise cut_short
+        raise
+    finally:
+        call_tasks.reset(token)
     return call.take()
 
 
@@ -116,6 +112,6 @@ def _late_ending(tool: Tool, result: Any, error: BaseException | None) -> Ending
             return answered(error, tool)
     except Exception as failure:  # noqa: BLE001  # the tool's own; or of the conversion: not JSON, a class fails
         error = failure
-    if isinstance(error, trio.Cancelled):
+    if is_cancellation(error):
         return Ending((TextBlock("(interrupted)"),), ToolOutcome.INTERRUPTED, None, error)
     return Ending((TextBlock(f"(aborted: {type(error).__name__})"),), ToolOutcome.ABORTED, None, error)

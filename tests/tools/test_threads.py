@@ -210,6 +210,24 @@ async def test_a_thread_that_sees_that_it_was_left_behind_is_interrupted() -> No
     assert late.records[0][:2] == ("(interrupted)", ToolOutcome.INTERRUPTED)
 
 
+async def test_a_thread_that_raises_a_group_of_cancellations_is_interrupted_too() -> None:
+    """As what leaves a nursery is, which the thread had trio open."""
+    hand, late = Handshake(), Recorder()
+
+    def slow() -> None:
+        hand.wait()
+        try:
+            trio.from_thread.check_cancelled()
+        except trio.Cancelled as error:
+            raise BaseExceptionGroup("of a nursery", [error]) from None
+
+    await abandoned(slow, hand, late)
+    hand.released.set()
+    await late.until_recorded()
+
+    assert late.records[0][:2] == ("(interrupted)", ToolOutcome.INTERRUPTED)
+
+
 async def test_a_thread_that_times_out_is_left_behind(mock_clock: trio.testing.MockClock) -> None:
     hand, late = Handshake(), Recorder()
     endings: list[Any] = []
