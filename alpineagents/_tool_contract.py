@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, Self, TypeAlias, final
 
 import attrs
@@ -189,6 +189,10 @@ class Tool(ABC):
         """
         return args
 
+    def mended_args(self, args: FrozenDict) -> FrozenDict:
+        """Return *args*, which ``read_args`` takes, as permissions see them: such that they fit ``input_schema``."""
+        return args
+
     @abstractmethod
     async def run(self, args: Any, state: State) -> object:
         """Do it and return the result: ``str``, ``None``, ``Image``, ``File``, a list with those, or any JSON value.
@@ -199,7 +203,10 @@ class Tool(ABC):
 
     async def call(self, args: Any, context: ToolContext) -> object:
         """Do it, knowing which call it is."""
-        return await self.run(args, context.state)
+        result: object = self.run(args, context.state)
+        if not isinstance(result, Awaitable):
+            raise TypeError(f"tool {type(self).__name__}: run must be async: async def run(self, args, state): ...")
+        return await result
 
     def answer_to(self, error: Exception) -> object:
         """Return what the model gets as an error result for *error*, which the tool raised; raise it to stop the run.

@@ -79,4 +79,5 @@ async def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, request: pyte
     if not pytest_page:
         expected = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
         printed = done.stdout.decode()
-        assert all(line in printed for line in expected), printed
+        missing = set(expected) - set(printed.splitlines())
+        assert not missing, f"not printed: {missing}\n{printed}"

@@ -78,7 +78,12 @@ class Inbox(Human):
 
         Args:
             state: The very object that will run on: the answers are recorded in it.
+
+        Raises:
+            TypeError: it is no State.
         """
+        if not isinstance(state, State):
+            raise TypeError(f"add takes a State, not {type(state).__name__}: inbox.add(await store.load('request-1'))")
         for question_id, item in _items(state.snapshot_now()).items():
             with self._lock:
                 if question_id not in self._awaited and not self._is_of_another(question_id, state):

@@ -87,6 +87,11 @@ def _as_permissions(permissions: object) -> tuple[Permission, ...] | None:
 def _instance_of(kind: type, example: str, *, optional: bool = True) -> Any:
     def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
         if isinstance(value, bool) or not (isinstance(value, kind) or (optional and value is None)):
+            if isinstance(value, type) and issubclass(value, kind):
+                raise TypeError(
+                    f"{field.name} must be {kind.__name__}, not the class {value.__name__}; write an object of it:"
+                    f" {value.__name__}(...)"
+                )
             raise TypeError(f"{field.name} must be {kind.__name__}, not {type(value).__name__}: {example}")
 
     return check
@@ -158,12 +163,14 @@ class Agent(Value, OfCall):
         by_name: dict[str, Tool] = {}
         for one in self.tools:
             if not re.fullmatch(_TOOL_NAME, one.name):
+                example = "Agent(..., name='reader')" if one.is_subagent else "'read_file'"
                 raise ValueError(
                     f"tool name {one.name!r:.100} is none that providers take: use 1 to 64 letters, digits, _ and -,"
-                    " such as 'read_file'"
+                    f" such as {example}"
                 )
             if one.name in by_name:
-                raise ValueError(f"two tools are called {one.name!r}; give one another name: @tool(name='...')")
+                example = "agent.copy(name='...')" if one.is_subagent else "@tool(name='...')"
+                raise ValueError(f"two tools are called {one.name!r}; give one another name: {example}")
             by_name[one.name] = one
         object.__setattr__(self, "tool_map", MappingProxyType(by_name))
         object.__setattr__(self, "_setup", self._made_setup())

@@ -117,9 +117,12 @@ def _refuse(setup: Setup, state: State, call: ToolCall, decision: _Decision) -> 
 async def _decided(setup: Setup, rules: Sequence[Rule], state: State, call: ToolCall, tool: Tool) -> _Decision | None:
     """Ask one rule after the other. What a check starts is part of the call: its subagents, and what waits for it."""
     token = current_calls.set(surrounded(state, call.id, setup))
-    # A blank text stands for no arguments, and then a check shall not have to deal with None.
-    shown = call if call.args is not None else attrs.evolve(call, args=FrozenDict(), raw_args=None)
     try:
+        # What was forgiven is put right, and a blank text stands for no arguments: a check judges what the tool gets.
+        try:
+            shown = attrs.evolve(call, args=tool.mended_args(call.args or FrozenDict()), raw_args=None)
+        except ToolError as error:
+            return _Decision(Denied(_text_of(error, tool)), None, error)
         for rule in rules:
             permission = _with_human(rule, setup)
             try:

@@ -31,6 +31,10 @@ class ArrayShape(Shape):
             raise misfit("array without repetitions", value)
         return list(items) if self.make is list else self.make(items)
 
+    def mended(self, value: Any, how: Reading) -> list[Any]:
+        items = [self.items.mended(item, how) for item in held(self, value)]
+        return list({_json_key(item): item for item in items}.values()) if self.is_set() else items
+
     def wanted(self) -> str:
         return "array" if isinstance(self.items, AnyShape) else f"array of {self.items.wanted()}"
 
@@ -76,6 +80,9 @@ class TupleShape(Shape):
             raise Misfit(problems)
         return tuple(results)
 
+    def mended(self, value: Any, how: Reading) -> list[Any]:
+        return [shape.mended(item, how) for shape, item in zip(self.items, held(self, value), strict=True)]
+
     def wanted(self) -> str:
         count = len(self.items)
         return f"array of {count} item{'' if count == 1 else 's'} [{', '.join(item.wanted() for item in self.items)}]"
@@ -113,6 +120,17 @@ def decoded(shape: Shape, kind: type, value: Any, how: Reading) -> Any:
         except (ValueError, RecursionError, Misfit):
             pass
     raise misfit(shape.wanted(), value)
+
+
+def held(shape: Shape, value: Any) -> Any:
+    """Return the list or object that *value* is, or that it holds as JSON text, as one that can be read does.
+
+    Raises:
+        Misfit: it is null.
+    """
+    if value is None:
+        raise misfit(shape.wanted(), value)
+    return parse_json(value) if type(value) is str else value
 
 
 def _json_key(value: Any) -> Any:

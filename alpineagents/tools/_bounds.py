@@ -94,6 +94,9 @@ class BoundShape(Shape):
                 raise misfit(self.wanted(), value)
         return result
 
+    def mended(self, value: Any, how: Reading) -> Any:
+        return self.shape.mended(value, how)
+
     def wanted(self) -> str:
         return f"{self.shape.wanted()} ({', '.join(_CHECKS[key][1].format(self.limits[key]) for key in self.limits)})"
 

@@ -59,7 +59,7 @@ class DecideByHuman(Value, DecidePermission):
             return Allowed()
         if self.human is None:
             raise NoHumanError("DecideByHuman has nobody to ask: Agent(..., human=...), or DecideByHuman(human=...)")
-        question = _question(state, call)
+        question = _question(state, _as_written(state, call))
         try:
             answer = approval(await self.human.ask(question, Approval))
         except WaitingForAnswerError as error:
@@ -75,11 +75,16 @@ class DecideByHuman(Value, DecidePermission):
     def give_back(self, state: State, call: ToolCall) -> None:
         """Say that *call*, which was allowed here, did not run: a Human that keeps answers has this one count again."""
         if self.human is not None and call.name not in always_allowed(state.snapshot_now()):
-            self.human.give_back(_question(state, call), "yes")
+            self.human.give_back(_question(state, _as_written(state, call)), "yes")
 
 
 def _question(state: State, call: ToolCall) -> Question:
     return Question(approval_text(call), id=new_id(), state=state, call=call, is_approval=True)
+
+
+def _as_written(state: State, call: ToolCall) -> ToolCall:
+    """Return *call* as the model wrote it, which is what a person approves; checks see it put right."""
+    return next((one for one in state.pending_calls if one.id == call.id), call)
 
 
 def approval_text(call: ToolCall) -> str:

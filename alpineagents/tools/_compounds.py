@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from typing import Any, final
 
 import attrs
 
-from ._arrays import decoded, read_each
+from ._arrays import decoded, held, read_each
 from ._misfit import LONGEST_EXCERPT, MOST_PROBLEMS, Misfit, Problem, Reading, error_text, is_a
 from ._shapes import MISSING, AnyShape, Schema, Shape
 
@@ -28,6 +29,9 @@ class DictShape(Shape):
         if not is_a(dict, value):
             return decoded(self, dict, value, how)  # type: ignore[no-any-return]  # what read() returns
         return read_each(self.values, value.items(), how)
+
+    def mended(self, value: Any, how: Reading) -> dict[str, Any]:
+        return {key: self.values.mended(item, how) for key, item in held(self, value).items()}
 
     def wanted(self) -> str:
         return "object" if isinstance(self.values, AnyShape) else f"object whose values are {self.values.wanted()}"
@@ -113,6 +117,16 @@ class ObjectShape(Shape):
         except ValueError as error:  # of a validator: the message is for whoever chose the values
             raise Misfit(list(self._refusals(error))) from error
 
+    def mended(self, value: Any, how: Reading) -> dict[str, Any]:
+        given = held(self, value)
+        made: dict[str, Any] = {}
+        for field in self.fields:
+            if field.name in given:
+                item = given[field.name]
+                with suppress(Misfit) if item is None and field.omissible else nullcontext():
+                    made[field.name] = field.shape.mended(item, how)
+        return made
+
     def wanted(self) -> str:
         return f"object {self.name}" if self.name else "object"
 
@@ -160,6 +174,9 @@ class DescribedShape(Shape):
     def read(self, value: Any, how: Reading) -> Any:
         return self.shape.read(value, how)
 
+    def mended(self, value: Any, how: Reading) -> Any:
+        return self.shape.mended(value, how)
+
     def wanted(self) -> str:
         return self.shape.wanted()
 
@@ -188,6 +205,9 @@ class ReferenceShape(Shape):
 
     def read(self, value: Any, how: Reading) -> Any:
         return self.classes[self.name].read(value, how)
+
+    def mended(self, value: Any, how: Reading) -> Any:
+        return self.classes[self.name].mended(value, how)
 
     def wanted(self) -> str:
         return f"object {self.name}"

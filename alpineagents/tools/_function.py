@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter
 from math import isfinite
-from types import FrameType, FunctionType, MethodType, UnionType
+from types import FrameType, FunctionType, MappingProxyType, MethodType, UnionType
 from typing import Annotated, Any, Literal, final
 
 import attrs
@@ -28,6 +28,14 @@ from ._strict import strict_schema
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _HANDLER_EXAMPLE = "def refused(error: OSError) -> str: ..."
 _HINTS_EXAMPLE = "lambda args: Hints(read_only=args['dry_run'])"
+_BY_NAME: Mapping[Any, str] = MappingProxyType(
+    {
+        Parameter.POSITIONAL_ONLY: "leave out the / behind it",
+        Parameter.VAR_POSITIONAL: "write {}: list[str]",
+        Parameter.VAR_KEYWORD: "write {}: dict[str, str]",
+    }
+)
+"""What to write instead of a parameter of such a kind."""
 
 
 @final
@@ -188,7 +196,8 @@ def _is_async(fn: Any) -> bool:
 
 def _name(fn: Any, options: Options) -> str:
     if not callable(fn) or isinstance(fn, type):
-        raise TypeError(f"@tool is for functions and methods, not for {fn!r:.100}")
+        instead = f"; to name one: @tool(name={fn!r:.100})" if isinstance(fn, str) else ""
+        raise TypeError(f"@tool is for functions and methods, not for {fn!r:.100}{instead}")
     named = fn.func if isinstance(fn, functools.partial) else fn
     name = getattr(named, "__name__", None) if options.name is None else options.name
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -239,9 +248,10 @@ def _split(
     for parameter in parameters:
         name, place = parameter.name, f"{owner}, parameter {parameter.name!r}"
         if parameter.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
-            raise TypeError(f"{place} is {parameter.kind.description}; a model gives its arguments by name")
+            instead = _BY_NAME[parameter.kind].format(name)
+            raise TypeError(f"{place} is {parameter.kind.description}; a model gives its arguments by name: {instead}")
         if parameter.annotation is Parameter.empty:
-            raise TypeError(f"{place} has no type hint")
+            raise TypeError(f"{place} has no type hint; write one: {name}: str")
         hint = resolve(parameter.annotation, scope, place)
         bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
         if _is_hidden(bare, hidden_types):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Generic, TypeAlias, TypeVar, final
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 import attrs
 
@@ -28,6 +28,10 @@ class Allowed(Value):
 
 
 def _reason(reason: str) -> str:
+    if not isinstance(reason, str):
+        raise TypeError(
+            f"reason must be str, not {type(reason).__name__}: Denied('only files in docs/ may be written')"
+        )
     text = joined(reason)
     if not text.strip():
         raise ValueError("reason is blank, and the model reads it: Denied('only files in docs/ may be written')")
@@ -61,8 +65,9 @@ class _Permission(ABC, Generic[V]):
         A plain ``def`` must not block: it runs on the thread that runs trio.
 
         Args:
-            state: The conversation. Its ``pending_calls`` holds *call*.
-            call: What the model asks for; ``call.args`` fits the tool's schema.
+            state: The conversation. Its ``pending_calls`` holds the call, as the model wrote it.
+            call: What the model asks for. ``call.args`` fits the tool's schema: what is forgiven, such as a number or
+                a list that came as text, is put right.
             tool: The tool that would run.
 
         Raises:
@@ -100,10 +105,13 @@ _KINDS = (DenyPermission, AllowPermission, DecidePermission)
 
 def _patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:
     """As a tuple; one pattern may come without a list around."""
-    found = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    given: object = patterns
+    found: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     for pattern in found:
         if not isinstance(pattern, str):
-            raise TypeError(f"patterns must be text, not {type(pattern).__name__}: AllowByName(['read_*'])")
+            raise TypeError(
+                f"patterns must be text, the names of tools, not {type(pattern).__name__}: ['read_*', 'search']"
+            )
     return found
 
 
@@ -118,8 +126,8 @@ class DenyByName(Value, DenyPermission):
 
     patterns: tuple[str, ...] = attrs.field(converter=_patterns)
     """Names, in which ``*`` stands for any text, ``?`` for a character, ``[ab]`` for one of those."""
-    reason: str = attrs.field(default="(denied: this tool may not be used)", converter=_reason)
-    """What the model reads."""
+    reason: str = attrs.field(default="(denied: this tool may not be used)", converter=_reason, kw_only=True)
+    """What the model reads. By keyword only: a second pattern that stands without a list is no reason."""
 
     def check(self, state: State, call: ToolCall, tool: Tool) -> Denied | None:
         """Refuse the call if the tool's name fits."""

@@ -51,6 +51,9 @@ def resolve(hint: Any, scope: Scope, place: str) -> Any:
     try:
         return typing.get_type_hints(holder, scope.globals, scope.locals, include_extras=True)["hint"]
     except NameError as error:
-        raise TypeError(f"{place}: the name {error.name!r} in the type hint {hint!r} isn't defined here") from None
+        raise TypeError(
+            f"{place}: the name {error.name!r} in the type hint {hint!r} isn't defined here; define or import it"
+            " before, and not only if TYPE_CHECKING"
+        ) from None
     except Exception as error:  # evaluating a hint runs whatever is in it
         raise TypeError(f"{place}: the type hint {hint!r} can't be evaluated: {error}") from error

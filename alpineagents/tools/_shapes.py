@@ -51,6 +51,16 @@ class Shape(ABC):
             Misfit: it doesn't fit.
         """
 
+    def mended(self, value: Any, how: Reading) -> Any:
+        """Return *value*, which can be read, as the schema has it: what was forgiven is put right.
+
+        Here it is what was read, since that is JSON. A time without an offset has no other form, and stays one.
+
+        Raises:
+            Misfit: it is null, which can't be read but stands for a default.
+        """
+        return self.read(value, how)
+
     @abstractmethod
     def wanted(self) -> str:
         """Return what a message says is expected."""
@@ -82,6 +92,9 @@ class AnyShape(Shape):
             return freeze(value)
         except ValueError:
             raise misfit("a value that is nested less deep", value) from None
+
+    def mended(self, value: Any, how: Reading) -> Any:
+        return value
 
     def wanted(self) -> str:
         return "any value"
@@ -158,6 +171,9 @@ class FloatShape(Shape):
                 return number
         raise misfit("number", value)
 
+    def mended(self, value: Any, how: Reading) -> Any:
+        return value if type(value) is int else self.read(value, how)
+
     def wanted(self) -> str:
         return "number"
 
@@ -205,13 +221,19 @@ class ChoiceShape(Shape):
         return typed | {"enum": [value for _, value in self.choices]}
 
     def read(self, value: Any, how: Reading) -> Any:
+        return self.choices[self._key(value, how)]
+
+    def mended(self, value: Any, how: Reading) -> Any:
+        return self._key(value, how)[1]
+
+    def _key(self, value: Any, how: Reading) -> tuple[type[object], Any]:
         key = choice_key(value)
         if key[0] in JSON_TYPES and key[0] is not list and key[0] is not dict and key in self.choices:
-            return self.choices[key]
+            return key
         if how.forgives and type(value) is str:
             keys = [key for key in self.choices if key[0] is not str and _scalar_text(key[1]) == value.strip().lower()]
             if len(keys) == 1:
-                return self.choices[keys[0]]
+                return keys[0]
         raise misfit(self.wanted(), value)
 
     def wanted(self) -> str:

@@ -71,11 +71,34 @@ class TextShape(Shape):
             pass
         raise misfit(self.words, value)
 
+    def mended(self, value: Any, how: Reading) -> str:
+        try:
+            if type(value) is str:
+                self.parse(value)
+                return value
+        except ValueError:
+            pass
+        return _text_of(self.read(value, how))
+
     def wanted(self) -> str:
         return self.words
 
     def kinds(self) -> Mapping[type[Any], int]:
         return {str: 2 if self.takes_any else 1}
+
+
+def _text_of(value: Any) -> str:
+    """What is to be parsed as *value*, which was guessed."""
+    match value:
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            size = abs(value)
+            return f"{'-' if value < timedelta() else ''}P{size.days}DT{size.seconds}.{size.microseconds:06}S"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case _:
+            return str(value)
 
 
 def overlap(one: TextShape, two: TextShape) -> bool:

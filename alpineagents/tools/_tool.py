@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import trio
 
 from .._contracts import Hints, Tool, ToolContext
+from .._errors import ToolInputError
 from ..record._blocks import ToolCall
-from ..record._frozen import FrozenDict
+from ..record._frozen import FrozenDict, freeze_dict
 from ..state import State
-from ._misfit import read
+from ._misfit import Reading, read
 from ._threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ class FunctionTool(Tool, Generic[P, R]):
             ToolInputError: they are wrong; the message lists every problem, for the model to read.
         """
         return read(self._plan.shape, args)  # type: ignore[no-any-return]  # arguments_shape reads a dict
+
+    @trio.lowlevel.disable_ki_protection  # constructors of the user's run in here
+    def mended_args(self, args: FrozenDict) -> FrozenDict:
+        """Return *args*, which ``read_args`` takes, as the schema has them: what was forgiven is put right.
+
+        Raises:
+            ToolInputError: they are nested too deep.
+        """
+        try:
+            return freeze_dict(self._plan.shape.mended(args, Reading(forgives=True)))
+        except (ValueError, RecursionError) as error:
+            raise ToolInputError("wrong arguments: nested too deep") from error
 
     async def run(self, args: Any, state: State) -> object:
         """Not for functions: they may want to know which call they are."""
@@ -279,6 +292,8 @@ def tools_of(item: object) -> list[Tool]:
         return [item]
     if isinstance(item, type):
         raise TypeError(f"{item.__name__} is a class; use an object of it: {item.__name__}(...)")
+    if isinstance(item, str):
+        raise TypeError(f"{item!r:.100} is a text and not a tool; put the function itself there: tools=[read_file]")
     names = dict.fromkeys(name for cls in reversed(type(item).__mro__) for name in vars(cls))
     found = [getattr(item, name) for name in names if _is_tool(inspect.getattr_static(type(item), name))]
     if not found:
@@ -294,6 +309,7 @@ def _check_data(tool: Tool) -> None:
     for name, (kind, legal) in _OF_DATA.items():
         value = getattr(tool, name, None)
         fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        fits = fits and (not isinstance(value, Mapping) or value.get("type", "object") == "object")
         if not fits or (isinstance(value, int | float) and not isinstance(value, bool) and not value > 0):
             raise TypeError(f"tool {type(tool).__name__}: {name} must be {legal} (got {value!r:.100})")
 

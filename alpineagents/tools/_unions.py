@@ -43,6 +43,16 @@ class UnionShape(Shape):
             raise _copy(refusal)
         return result
 
+    def mended(self, value: Any, how: Reading) -> Any:
+        strictly = [(member, how.strictly) for member in self._takers.get(json_type(value), ())]
+        for member, reading in [*strictly, *[(member, how) for member in self.members]]:
+            try:
+                member.read(value, reading)
+            except Misfit:
+                continue
+            return member.mended(value, reading)
+        raise misfit(self.wanted(), value)
+
     def wanted(self) -> str:
         return " or ".join(member.wanted() for member in self.members)
 

@@ -560,10 +560,13 @@ async def test_a_long_text_is_cut_between_characters_and_kept(character: str, as
 
 async def test_an_output_without_end_is_held_to_the_limit() -> None:
     """C12. Of 40 MiB the model gets 64 KiB, and 16 MiB are kept."""
-    (head, gap, tail) = (await text(giving("y\n" * (20 * 2**20)))).partition("bytes are missing here")
+    result = await ending(giving("y\n" * (20 * 2**20)))
 
-    assert gap
-    assert len(head + gap + tail) <= 64 * 1024
+    for blocks, least, most in ((result.content, 0, 64 * 1024), (result.full or (), 15 * 2**20, 16 * 2**20)):
+        (block,) = blocks
+        assert isinstance(block, TextBlock)
+        assert "bytes are missing here" in block.text
+        assert least < len(block.text) <= most
 
 
 async def test_a_tool_that_timed_out_has_cleaned_up_before_the_model_is_told(

@@ -17,6 +17,7 @@ from alpineagents import (
     Agent,
     AllowByName,
     DecideByHuman,
+    DecidePermission,
     Denied,
     DenyPermission,
     FileStore,
@@ -28,11 +29,13 @@ from alpineagents import (
     StoppedByFinish,
     StoppedByPermission,
     Store,
+    Tool,
     ToolCall,
+    Verdict,
     WaitingForAnswerError,
     tool,
 )
-from alpineagents.testing import FakeModel
+from alpineagents.testing import FakeModel, tool_call
 
 from ..run.conftest import store
 from ..run.runs import assert_saved, assert_whole, kinds, outcomes, saved
@@ -534,6 +537,43 @@ async def test_a_question_can_be_withdrawn_unless_a_run_waits() -> None:
     with pytest.raises(LookupError):
         inbox.withdraw(question.id)
     assert_whole(state)
+
+
+class Forwarding(DecidePermission):
+    """Has its own list, and asks a person about the rest."""
+
+    async def check(self, state: State, call: ToolCall, tool: Tool) -> Verdict | None:
+        return await DecideByHuman(self.human).check(state, call, tool)
+
+    def __init__(self, human: Human) -> None:
+        self.human = human
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+async def test_a_call_is_approved_as_the_model_wrote_it(forwards: bool) -> None:
+    """A number that came as text is put right for a check, and it is the same call all the same when it comes again."""
+    inbox, tools = Inbox(wait=False), Tools()
+    state = State(messages=[Message.user("go")])
+    asks = tool_call("write", n="3")
+    rule = Forwarding(inbox) if forwards else DecideByHuman()
+    agent = an_agent(tools, [asks, tool_call("write", n="3"), "done"], [rule], human=inbox)
+    await agent.run(state)
+    (question,) = inbox.open
+    assert question.call == asks
+    assert question == 'Allow write with {"n":"3"}?'
+
+    inbox.answer(question.id, "yes")
+
+    assert await agent.run(state) == "done"
+    assert tools.ran == ["write 3"]
+
+
+def test_only_a_state_is_added() -> None:
+    inbox = Inbox()
+
+    with pytest.raises(TypeError, match=r"add takes a State, not str: inbox\.add\(await store\.load\("):
+        inbox.add("request-1")  # type: ignore[arg-type]
+    assert inbox.open == ()
 
 
 async def test_a_question_outlives_the_run_that_was_cancelled() -> None:

@@ -24,12 +24,13 @@ from alpineagents import (
     Reporter,
     State,
     StoppedByPermission,
+    Tool,
     ToolCall,
     ToolError,
     tool,
 )
 from alpineagents._tool_contract import Hints
-from alpineagents.testing import FakeModel
+from alpineagents.testing import FakeModel, tool_call
 
 from ..run.runs import assert_whole, errors, outcomes
 from .agents import ALLOWED, DENIED, Allow, Decide, Deny, Tools, an_agent, call, go, results
@@ -397,13 +398,72 @@ def test_a_permission_is_of_one_kind() -> None:
         Agent(model=FakeModel([]), permissions=[Both()])
 
 
+class NoEtc(DenyPermission):
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def check(self, state: State, call: ToolCall, tool: Tool) -> Denied | None:
+        assert call.args is not None
+        self.seen.append(call.args)
+        return Denied("not in /etc") if any(path.startswith("/etc") for path in call.args.get("paths", ())) else None
+
+
+@pytest.mark.parametrize("paths", [["/etc/passwd"], '["/etc/passwd"]', ' [ "/etc/passwd" ] '])
+async def test_a_check_judges_what_the_tool_gets_however_the_model_wrote_it(paths: object) -> None:
+    """A list that comes as text is read as a list: nothing that is forgiven gets past a check."""
+    deleted: list[str] = []
+
+    @tool
+    async def delete(paths: list[str], force: bool = False, times: int = 1) -> None:
+        """Delete files."""
+        deleted.extend(paths)
+
+    rule = NoEtc()
+    asks = tool_call("delete", paths=paths, force="true", times=None)
+    state = State(messages=[Message.user("go")])
+    await Agent(model=FakeModel([asks, "ok"]), tools=[delete], permissions=[rule, AllowByDefault()]).run(state)
+
+    assert not deleted
+    assert rule.seen == [{"paths": ["/etc/passwd"], "force": True}]
+    assert outcomes(state) == [("delete", "denied")]
+    (entry,) = [entry for entry in state.history if entry.kind == "tool_result"]
+    assert entry.call == asks
+
+
+async def test_arguments_too_deep_to_be_put_right_are_refused() -> None:
+    ran: list[object] = []
+
+    @tool
+    async def keep(value: list[Any]) -> None:
+        """Keep it."""
+        ran.append(value)
+
+    state = State(messages=[Message.user("go")])
+    asks = tool_call("keep", value="[" * 300 + "]" * 300)
+    await Agent(model=FakeModel([asks, "ok"]), tools=[keep], permissions=[AllowByDefault()]).run(state)
+
+    assert not ran
+    assert outcomes(state) == [("keep", "denied")]
+
+
 def test_a_reason_is_something_to_read() -> None:
     with pytest.raises(ValueError, match="reason is blank"):
         Denied(" ")
-    with pytest.raises(TypeError, match="must be str"):
+    with pytest.raises(TypeError, match=r"reason must be str, not NoneType: Denied\('"):
         Denied(None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="patterns must be text"):
-        DenyByName([3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("patterns", [3, [3], ["read", None]])
+@pytest.mark.parametrize("kind", [AllowByName, DenyByName])
+def test_patterns_are_texts(kind: type, patterns: object) -> None:
+    with pytest.raises(TypeError, match=r"patterns must be text, the names of tools, not \w+: \['read_\*', 'search'\]"):
+        kind(patterns)
+
+
+def test_a_second_pattern_without_a_list_is_not_taken_for_the_reason() -> None:
+    """It would not be denied."""
+    with pytest.raises(TypeError, match="positional"):
+        DenyByName("delete", "write")  # type: ignore[misc]
 
 
 def test_a_permission_whose_repr_fails_is_recorded_by_its_class() -> None:

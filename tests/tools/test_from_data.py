@@ -111,6 +111,7 @@ async def test_the_model_is_told_and_the_run_goes_on() -> None:
         ("name", None, "text"),
         ("description", None, "text"),
         ("input_schema", [WHAT], "a dict, the JSON Schema of an object"),
+        ("input_schema", {"type": "array", "items": WHAT}, "a dict, the JSON Schema of an object"),
         ("parallel", 1, "True or False"),
         ("abandon_on_cancel", "no", "True or False"),
         ("timeout", "30", "seconds, more than 0, or None"),
@@ -136,6 +137,30 @@ def test_what_it_lacks_is_found_when_the_agent_is_made() -> None:
 
     with pytest.raises(TypeError, match=r"tool Nameless: name must be text \(got None\)"):
         Agent(model=FakeModel([]), tools=[Nameless()])
+
+
+async def test_a_run_that_is_a_plain_function_is_told_how_it_should_be() -> None:
+    class Plain(Shout):
+        def run(self, args: Any, state: State) -> str:  # type: ignore[override]
+            return "hey"
+
+    agent = Agent(model=FakeModel([tool_call("shout", what="hey")]), tools=[Plain(WHAT)])
+
+    with pytest.raises(TypeError, match=r"tool Plain: run must be async: async def run\(self, args, state\)"):
+        await agent.run("go")
+
+
+async def test_a_run_may_pass_on_what_is_to_be_awaited() -> None:
+    class Passing(Shout):
+        def run(self, args: Any, state: State) -> Any:
+            return super().run(args, state)
+
+    model = FakeModel([tool_call("shout", what="hey"), "ok"])
+    state = State(messages=[Message.user("go")])
+
+    await Agent(model=model, tools=[Passing(WHAT)]).run(state)
+
+    assert state.messages[2].blocks[0].content[0].text == "hey!"  # type: ignore[union-attr]
 
 
 def test_what_it_has_right_is_left_alone() -> None:

@@ -590,7 +590,7 @@ class Nothing(enum.Enum):
         (set[int, str], r"the type set\[int, str\] isn't"),  # type: ignore[type-arg]
         ([int], r"the type \[<class 'int'>\] isn't"),
         (5, "the type 5 isn't"),
-        ("Missing", "the name 'Missing' in the type hint 'Missing' isn't defined here"),
+        ("Missing", "the name 'Missing' in the type hint 'Missing' isn't defined here; define or import it before"),
         ("list[Missing]", "the name 'Missing' in the type hint"),
         ("int +", "the type hint 'int \\+' can't be evaluated"),
         ("enum.Missing", "can't be evaluated: module 'enum' has no attribute 'Missing'"),

@@ -18,13 +18,14 @@ import annotated_types
 import attrs
 import jsonschema
 import pydantic
+import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
 from alpineagents import Json
 from alpineagents._errors import ToolInputError
-from alpineagents.tools._misfit import read
+from alpineagents.tools._misfit import Reading, read
 from alpineagents.tools._schema import schema_of, shape_of
 from alpineagents.tools._strict import strict_schema
 
@@ -434,6 +435,70 @@ def test_whatever_is_read_is_a_value_that_the_schema_accepts(case: tuple[Any, di
 
     assert accepts(schema, again)
     assert attempt(shape, again, strict=True) == (True, result)
+
+
+@MANY
+@given(cases())
+def test_what_is_forgiven_is_put_right_for_who_judges_the_arguments(case: tuple[Any, dict[str, Any], Any]) -> None:
+    """Permissions see JSON that fits the schema and that is read as the tool reads what came."""
+    shape, schema, value = case
+    fits, result = attempt(shape, value, strict=False)
+    assume(fits)
+
+    mended = shape.mended(value, Reading(forgives=True))
+
+    assert attempt(shape, mended, strict=False) == (True, result)
+    if accepts(schema, value):
+        assert mended == value
+    try:
+        dumped(result)
+    except NotStrictError:
+        reject()
+    assert accepts(schema, mended)
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "mended"),
+    [
+        (int, "3", 3),
+        (float, " 1.5", 1.5),
+        (float, 1, 1),
+        (bool, "True", True),
+        (Literal["a", 1, None], "1", 1),
+        (Level, "3", 3),
+        (date, " 2026-01-01", "2026-01-01"),
+        (time, "10:00", "10:00:00"),
+        (datetime, "2026-01-01 10:00", "2026-01-01T10:00:00"),
+        (timedelta, "pt90m", "P0DT5400.000000S"),
+        (timedelta, " -p1d", "-P1DT0.000000S"),
+        (UUID, "12345678123456781234567812345678", "12345678-1234-5678-1234-567812345678"),
+        (Decimal, 2.5, "2.5"),
+        (bytes, "aGk", "aGk="),
+        (Path, "a", "a"),
+        (list[int], '["1", 2.0]', [1, 2]),
+        (set[int], [1, "1", 2], [1, 2]),
+        (tuple[int, bool], '["1", "true"]', [1, True]),
+        (dict[str, int], '{"a": "1"}', {"a": 1}),
+        (Any, {"a": "1"}, {"a": "1"}),
+        (Point, '{"x": "1", "y": null}', {"x": 1}),
+        (Filter, {"names": "[]", "by": None, "level": "1"}, {"names": [], "level": 1}),
+        (Circle | Square, {"radius": "1", "kind": "square"}, {"radius": 1, "kind": "square"}),
+        (dataclasses.make_dataclass("Made", [("n", int | str, 1)]), {"n": None}, {}),
+        (list[int] | None, "[1]", [1]),
+        (list[int] | None, None, None),
+        (Annotated[int, annotated_types.Ge(0)], "3", 3),
+        (list[Annotated[int, "how many"]], ["3"], [3]),
+        (
+            Node,
+            {"name": "a", "children": ['{"name": "b", "parent": null}']},
+            {"name": "a", "children": [{"name": "b", "parent": None}]},
+        ),
+    ],
+)
+def test_what_is_put_right(hint: Any, sent: Any, mended: Any) -> None:
+    shape = shape_of(hint)
+
+    assert shape.mended(sent, Reading(forgives=True)) == mended
 
 
 @MANY

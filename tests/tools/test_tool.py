@@ -274,7 +274,12 @@ class TestMethods:
             tools_of(Box)
 
     @pytest.mark.parametrize(
-        ("item", "said"), [(len, "len is not a tool: decorate it"), (3, "int object is not .* methods")]
+        ("item", "said"),
+        [
+            (len, "len is not a tool: decorate it"),
+            (3, "int object is not .* methods"),
+            ("add", r"'add' is a text and not a tool; put the function itself there: tools=\[read_file\]"),
+        ],
     )
     def test_what_has_no_tools_is_refused(self, item: object, said: str) -> None:
         with pytest.raises(TypeError, match=said):
@@ -366,9 +371,9 @@ class Generator:
     ("fn", "said"),
     [
         (positional_only, "tool 'positional_only', parameter 'a' is positional-only"),
-        (many, "tool 'many', parameter 'args' is variadic positional"),
-        (named, "tool 'named', parameter 'kwargs' is variadic keyword"),
-        (no_hint, "tool 'no_hint', parameter 'a' has no type hint"),
+        (many, "parameter 'args' is variadic positional; a model gives its arguments by name: write args: list"),
+        (named, "parameter 'kwargs' is variadic keyword; a model gives its arguments by name: write kwargs: dict"),
+        (no_hint, "tool 'no_hint', parameter 'a' has no type hint; write one: a: str"),
         (generator, "tool 'generator': a generator can't be a tool"),
         (async_generator, "tool 'async_generator': a generator can't"),
         (functools.partial(generator, 1), "a generator can't be a tool"),
@@ -378,11 +383,11 @@ class Generator:
             "'größe' can't be the name of a tool: letters, digits, _ and -, at most 64; give one by tool(name='...')",
         ),
         (lambda: None, "'<lambda>' can't be the name of a tool"),
-        (len, "tool 'len', parameter 'obj' is positional-only"),
+        (len, "tool 'len', parameter 'obj' is positional-only; a model gives its arguments by name: leave out the"),
         (min, "tool 'min': its parameters can't be found out"),
         (int, "@tool is for functions and methods, not for <class 'int'>"),
         (5, "@tool is for functions and methods, not for 5"),
-        ("f", "@tool is for functions and methods, not for 'f'"),
+        ("f", "@tool is for functions and methods, not for 'f'; to name one: @tool(name='f')"),
         (add, "<tool add(a, b)> is a tool already"),
     ],
 )

@@ -50,12 +50,12 @@ def test_ten_subagents_read_real_files_at_once_and_the_lead_puts_it_together(tmp
 
 def test_a_folder_of_ones_own_with_fewer_files(tmp_path: Path):
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "one.md").write_text("# One\n\nThis file is about the number one. It is small.")
+    (tmp_path / "files" / "number one.md").write_text("# One\n\nThis file is about the number one. It is small.")
 
     printed = demo(tmp_path / "states", "--folder", tmp_path / "files")
 
     assert "\n1 subagent, in " in printed
-    assert "one.md: This file is about the number one." in printed
+    assert "number one.md: This file is about the number one." in printed
 
 
 @pytest.mark.local

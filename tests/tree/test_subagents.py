@@ -77,8 +77,13 @@ def test_an_agent_without_name_or_description_is_no_tool(settings, missing):
 
 
 def test_a_name_that_providers_refuse_is_refused():
-    with pytest.raises(ValueError, match="tool name 'my helper' is none that providers take"):
+    with pytest.raises(ValueError, match=r"tool name 'my helper' is none that providers take: .* Agent\(\.\.\., name="):
         Agent(model=FakeModel(), tools=[helper("x", name="my helper")])
+
+
+def test_two_agents_of_one_name_are_refused_and_how_to_name_one_is_told():
+    with pytest.raises(ValueError, match=r"two tools are called 'helper'; .*: agent\.copy\(name='\.\.\.'\)"):
+        Agent(model=FakeModel(), tools=[helper("x"), helper("y")])
 
 
 async def test_its_state_has_its_own_id_and_history_and_knows_its_parent():
