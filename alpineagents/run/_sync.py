@@ -26,7 +26,7 @@ def run_sync(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
             " under asyncio go through alpineagents.aio"
         )
     tasks = call_tasks.get()
-    if tasks is None:
+    if tasks is None or not tasks.has_thread():
         return trio.run(functools.partial(fn, *args), strict_exception_groups=True)
     return tasks.run(functools.partial(fn, *args))
 

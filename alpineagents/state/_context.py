@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ class Surrounding(NamedTuple):
     state: Recorder
     call_id: str | None
     """``None`` for a request."""
-    task: trio.lowlevel.Task
-    """What runs it."""
+    task: weakref.ref[trio.lowlevel.Task]
+    """What runs it. Not held: a task holds its context, and that holds this and the State."""
     nurseries: int
     """How many nurseries that task had open before."""
     run: object
@@ -26,8 +27,8 @@ class Surrounding(NamedTuple):
 
     def is_above(self, task: trio.lowlevel.Task) -> bool:
         """Whether *task* is part of it, not only started from inside it: it runs below a nursery that is."""
-        nursery = None
-        while task is not self.task:
+        nursery, own = None, self.task()
+        while task is not own:
             nursery = task.parent_nursery
             if nursery is None:
                 return False
@@ -42,7 +43,7 @@ current_calls: ContextVar[tuple[Surrounding, ...]] = ContextVar("alpineagents.cu
 def surrounded(state: Recorder, call_id: str | None, run: object) -> tuple[Surrounding, ...]:
     """Return what is around the code of a call, or of a request, that begins here."""
     task = trio.lowlevel.current_task()
-    return (*current_calls.get(), Surrounding(state, call_id, task, len(task.child_nurseries), run))
+    return (*current_calls.get(), Surrounding(state, call_id, weakref.ref(task), len(task.child_nurseries), run))
 
 
 def surrounded_as(other: trio.lowlevel.Task) -> tuple[Surrounding, ...]:
@@ -50,7 +51,7 @@ def surrounded_as(other: trio.lowlevel.Task) -> tuple[Surrounding, ...]:
     task = trio.lowlevel.current_task()
     nurseries = len(task.child_nurseries)
     return tuple(
-        around._replace(task=task, nurseries=nurseries) if around.is_above(other) else around
+        around._replace(task=weakref.ref(task), nurseries=nurseries) if around.is_above(other) else around
         for around in current_calls.get()
     )
 

@@ -20,7 +20,7 @@ from .._threads import in_thread
 from ..record._blocks import TextBlock
 from ..record._entries import ToolOutcome
 from ._call import is_cancellation
-from ._call_tasks import CallTasks, call_tasks
+from ._call_tasks import CallTasks, call_tasks, is_ctrl_c
 from ._results import Ending, answered, done
 
 
@@ -43,8 +43,10 @@ async def run_in_thread(fn: Callable[[], Any], tool: Tool, context: ToolContext)
         )
         await tasks.ended()
     except BaseException:  # never the tool's own, which run() keeps
-        await tasks.cancel()
-        call.give_up()
+        try:
+            await tasks.cancel()
+        finally:
+            call.give_up()
         raise
     finally:
         call_tasks.reset(token)
@@ -112,6 +114,6 @@ def _late_ending(tool: Tool, result: Any, error: BaseException | None) -> Ending
             return answered(error, tool)
     except Exception as failure:  # noqa: BLE001  # the tool's own; or of the conversion: not JSON, a class fails
         error = failure
-    if is_cancellation(error):
+    if is_cancellation(error) or is_ctrl_c(error):  # the latter in what it ran by run_sync
         return Ending((TextBlock("(interrupted)"),), ToolOutcome.INTERRUPTED, None, error)
     return Ending((TextBlock(f"(aborted: {type(error).__name__})"),), ToolOutcome.ABORTED, None, error)

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from alpineagents import TextBlock, ToolError, ToolInputError, ToolOutcome, tool
+from alpineagents.run._sync import run_sync
 from alpineagents.tools import run_call
 from alpineagents.tools._threads import ThreadCall
 
@@ -146,6 +147,7 @@ async def test_a_thread_left_behind_records_its_result_once(result: Any, expecte
         (ToolInputError("odd"), "odd", ToolOutcome.INPUT_ERROR),
         (ValueError("x"), "(aborted: ValueError)", ToolOutcome.ABORTED),
         (SystemExit(1), "(aborted: SystemExit)", ToolOutcome.ABORTED),
+        (KeyboardInterrupt(), "(interrupted)", ToolOutcome.INTERRUPTED),
     ],
 )
 async def test_a_thread_left_behind_records_its_error_once(
@@ -226,6 +228,26 @@ async def test_a_thread_that_raises_a_group_of_cancellations_is_interrupted_too(
     await late.until_recorded()
 
     assert late.records[0][:2] == ("(interrupted)", ToolOutcome.INTERRUPTED)
+
+
+async def test_what_a_thread_runs_starts_threads_of_its_own_also_where_no_run_is_around() -> None:
+    runs: list[trio.lowlevel.TrioToken] = []
+
+    async def look() -> None:
+        runs.append(trio.lowlevel.current_trio_token())
+
+    async def deeper() -> None:
+        await look()
+        await trio.to_thread.run_sync(run_sync, look)
+
+    @tool
+    def delegate() -> None:
+        run_sync(deeper)
+
+    await ending(delegate)
+
+    here = trio.lowlevel.current_trio_token()
+    assert [run is here for run in runs] == [True, False]
 
 
 async def test_a_thread_that_times_out_is_left_behind(mock_clock: trio.testing.MockClock) -> None:
