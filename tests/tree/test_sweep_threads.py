@@ -14,12 +14,12 @@ from contextlib import contextmanager
 import pytest
 import trio
 
-from alpineagents import Agent, AllowByName, DecideByHuman, MemoryStore, Message, State, tool
+from alpineagents import Agent, AllowByName, DecideByHuman, Human, MemoryStore, Message, State, tool
 from alpineagents.testing import FakeModel, tool_call
 
 from ..run.runs import assert_saved, assert_whole, errors, outcomes, tasks
 from ..run.test_cancellation import At, AtStep
-from .test_sweep import Slow, counted
+from .test_sweep import counted
 
 SECONDS = 30  # Nothing waits that long unless it is broken.
 EITHER = pytest.mark.parametrize("abandon", [False, True], ids=["waited for", "may be abandoned"])
@@ -50,14 +50,46 @@ class Threads:
             self._changed.notify_all()
 
 
+class Meeting:
+    """Three wait for each other; when all are there, something may be done."""
+
+    def __init__(self) -> None:
+        self.there = 0
+        self.when_full: Callable[[], None] = lambda: None
+        self._full = trio.Event()
+
+    async def join(self) -> None:
+        self.there += 1
+        try:
+            if self.there == 3 and not self._full.is_set():
+                self.when_full()
+                self._full.set()
+            await self._full.wait()
+            await trio.lowlevel.checkpoint()
+        finally:
+            self.there -= 1
+
+
+class Patient(Human):
+    """Says yes to three when all of them have asked."""
+
+    def __init__(self) -> None:
+        self.open = Meeting()
+
+    async def ask(self, question, returns):
+        await self.open.join()
+        return "yes"
+
+
 class Tree:
     """A lead that calls two sync tools at once. One runs an Agent in its thread, whose own sync tool does the same; the
-    other has trio start two threads, each of which runs one. All below ask a person, who takes a while, and clean up
-    behind themselves."""
+    other has trio start two threads, each of which runs one. All below ask a person, who takes a while, and work at
+    the same time, and clean up behind themselves."""
 
     def __init__(self, abandon: bool) -> None:
         self.store = MemoryStore()
-        self.human = Slow()
+        self.human = Patient()
+        self.at_work = Meeting()
         self.threads = Threads()
         self.running: list[str] = []
         self.states = {
@@ -69,7 +101,7 @@ class Tree:
             """Do what a person has to allow."""
             self.running.append("risky")
             try:
-                await trio.lowlevel.checkpoint()
+                await self.at_work.join()
             finally:
                 with trio.CancelScope(shield=True):
                     await trio.lowlevel.checkpoint()
@@ -139,7 +171,7 @@ class Tree:
     def check_ended(self) -> None:
         """Nothing below the lead is left, though threads may be."""
         assert not self.running
-        assert not self.human.open
+        assert not self.human.open.there
         assert not any(state.running for state in self.states.values())
 
     async def check(self) -> None:
@@ -162,22 +194,23 @@ class Tree:
         await assert_saved(self.store, lead)
 
 
-async def cut_short(abandon: bool, step: int, at_work: set[tuple[int, int]]) -> bool:
+async def cut_short(abandon: bool, step: int) -> bool:
     """Cancel a tree at that step; False when it has no more."""
     tree = Tree(abandon)
     with trio.CancelScope() as scope:
-
-        def cancel() -> None:
-            at_work.add((tree.human.open, len(tree.running)))
-            scope.cancel()
-
-        instrument = AtStep(step, cancel)
+        instrument = AtStep(step, scope.cancel)
         trio.lowlevel.add_instrument(instrument)
         before = tasks()
         instrument.armed = True
         await tree.play()
         instrument.armed = False
     trio.lowlevel.remove_instrument(instrument)
+    await settled(tree, before, abandon)
+    return instrument.done
+
+
+async def settled(tree: Tree, before: int, abandon: bool) -> None:
+    """See that nothing is left of it but what is recorded, and that that can go on."""
     tree.check_ended()
     assert await trio.to_thread.run_sync(tree.threads.wait_until_off)
     with trio.fail_after(SECONDS):
@@ -185,7 +218,25 @@ async def cut_short(abandon: bool, step: int, at_work: set[tuple[int, int]]) -> 
             assert abandon
             await trio.lowlevel.checkpoint()
     await tree.check()
-    return instrument.done
+
+
+@EITHER
+@pytest.mark.parametrize("moment", ["all ask", "all work"])
+async def test_a_tree_below_threads_cancelled_while_all_three_leaves_do_something_is_whole_and_runs_on(moment, abandon):
+    tree, before = Tree(abandon), tasks()
+    found: list[tuple[int, int]] = []
+
+    def cancel() -> None:
+        found.append((tree.human.open.there, len(tree.running)))
+        scope.cancel()
+
+    (tree.human.open if moment == "all ask" else tree.at_work).when_full = cancel
+    with trio.CancelScope() as scope:
+        await tree.play()
+
+    assert scope.cancelled_caught
+    assert found == [(3, 0) if moment == "all ask" else (0, 3)]
+    await settled(tree, before, abandon)
 
 
 def swept(play: Callable[[int], bool], stride: int) -> int:
@@ -200,11 +251,7 @@ def swept(play: Callable[[int], bool], stride: int) -> int:
 @pytest.mark.slow
 @EITHER
 def test_a_tree_below_threads_cancelled_at_any_step_is_whole_and_runs_on(abandon: bool):
-    at_work: set[tuple[int, int]] = set()
-
-    assert swept(lambda step: trio.run(cut_short, abandon, step, at_work), 1) > 100
-    assert len({open_questions for open_questions, _ in at_work}) > 2
-    assert len({tools for _, tools in at_work}) > 2
+    assert swept(lambda step: trio.run(cut_short, abandon, step), 1) > 100
 
 
 @pytest.mark.slow
