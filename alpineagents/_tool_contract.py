@@ -190,7 +190,14 @@ class Tool(ABC):
         return args
 
     def mended_args(self, args: FrozenDict) -> FrozenDict:
-        """Return *args*, which ``read_args`` takes, as permissions see them: such that they fit ``input_schema``."""
+        """Return *args*, which ``read_args`` takes, as permissions see them: such that they fit ``input_schema``.
+
+        Override it where ``read_args`` takes more than that, a list that came as text for example: else a permission
+        judges something else than ``run`` gets.
+
+        Raises:
+            ToolInputError: they can't be put so. The call is denied then, and the model gets the message.
+        """
         return args
 
     @abstractmethod
