@@ -22,14 +22,13 @@ from ..record._entries import (
 )
 from ..record._frozen import Json
 from ..record._messages import Message
-from ..state import State, parent_call
+from ..state import State, close_pending, parent_call
 from ._groups import leaves, most_important
 from ._inherit import of_run
 from ._keeper import keeping
 from ._setup import (
     Setup,
     as_store,
-    close_all,
     first,
     how_closed,
     is_recorded,
@@ -118,7 +117,7 @@ async def _work(setup: Setup, state: State) -> Json:
             except Exception as error:
                 if not _ended_by_budget(setup, state, error):
                     raise
-            closed = close_all(state, ToolOutcome.ABORTED, "(aborted: the run ended before this call ran)")
+            closed = close_pending(state, ToolOutcome.ABORTED, "aborted: the run ended before this call had a result")
         except BaseException as error:
             closed = _close(state, start, error)
             _report_end(setup, state, closed, error)
@@ -173,11 +172,11 @@ def _report_end(setup: Setup, state: State, closed: Sequence[ToolCall], error: B
         raise most_important(failures if error is None else [error, *failures])
 
 
-def _close(state: State, start: Entry | None, error: BaseException) -> Sequence[ToolCall]:
+def _close(state: State, start: Entry | None, error: BaseException) -> tuple[ToolCall, ...]:
     """Record how the run was cut short, once, and close its calls; return those."""
     if not is_recorded(state, 0 if start is None else start.seq, error):
         record_error(state, error, "run")
-    return close_all(state, *how_closed(error))
+    return close_pending(state, *how_closed(error))
 
 
 def _warn_if_another(info: AgentInfo, state: State) -> None:

@@ -24,8 +24,7 @@ from ..record._entries import (
 from ..record._messages import NO_USAGE, ToolSpec, Usage
 from ..record._replay import turn_of_error
 from ..record._snapshot import Snapshot
-from ..state import Recorder, State, close_pending, error_text
-from ..state._closing import MAY_HAVE_RUN
+from ..state import Recorder, State, error_text
 from ._groups import is_cancellation, is_interrupt
 from ._user_code import told
 
@@ -68,13 +67,6 @@ class Setup:
     """Of the run whose tool call this one is in."""
 
 
-def close_all(state: Recorder, outcome: ToolOutcome, text: str) -> Sequence[ToolCall]:
-    """Close every pending call, and return those."""
-    calls = state.pending_calls
-    close_pending(state, outcome, text)
-    return calls
-
-
 def told_closed(setup: Setup, state: State, calls: Sequence[ToolCall]) -> list[BaseException]:
     """Tell the reporter of *calls*, which were cut short, what their results are. Returns what it raised."""
     failures: list[BaseException] = []
@@ -107,10 +99,10 @@ def why(setup: Setup, error: BaseException) -> BaseException:
 
 
 def how_closed(error: BaseException) -> tuple[ToolOutcome, str]:
-    """Return outcome and text for a call that *error* cut short."""
+    """Return outcome and reason for a call that *error* cut short."""
     if is_interrupt(error):
-        return ToolOutcome.INTERRUPTED, f"(interrupted by user) {MAY_HAVE_RUN.capitalize()}."
-    return ToolOutcome.ABORTED, f"(aborted: {type(error).__name__}) {MAY_HAVE_RUN.capitalize()}."
+        return ToolOutcome.INTERRUPTED, "interrupted by user"
+    return ToolOutcome.ABORTED, f"aborted: {type(error).__name__}"
 
 
 def usage_of(error: BaseException) -> Usage:

@@ -16,19 +16,19 @@ from ..record._entries import Entry, ToolOutcome, ToolResultEntry
 from ..record._frozen import FrozenDict
 from ..record._messages import NO_USAGE
 from ..record._snapshot import Snapshot
-from ..state import State, close_call, current_calls, surrounded
+from ..state import State, close_call, close_pending, current_calls, surrounded
 from ..tools import Ending, failed, read_args, run_call
 from ._groups import is_cancellation, is_interrupt, most_important, parts
 from ._isolated import Isolated
 from ._keeper import barrier
-from ._setup import Setup, close_all, how_closed, is_recorded, record_error, refuse_finished, told_closed, why
+from ._setup import Setup, how_closed, is_recorded, record_error, refuse_finished, told_closed, why
 from ._user_code import told
 
 _MOST_NAMES = 100
 """Tools that the model is told of where it asked for one that there isn't."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)
 class _Planned:
     """A call that can run: its tool is there and its arguments are read."""
 
@@ -37,6 +37,8 @@ class _Planned:
     args: Any
     decided_by: str | None = None
     """``repr`` of the permission that allowed it."""
+    has_begun: bool = False
+    """Whether it may have had effects."""
 
 
 @trio.lowlevel.enable_ki_protection
@@ -47,6 +49,7 @@ async def use_tools(setup: Setup, state: State) -> None:
         if setup.rules is not None:
             _refuse_without_human(setup)
         start = state.snapshot_now().length
+        planned: list[_Planned] = []
         try:
             planned = _plan(setup, state)
             if setup.rules is not None:
@@ -55,6 +58,7 @@ async def use_tools(setup: Setup, state: State) -> None:
                 await barrier(state)
             await _run_all(setup, state, planned)
         except BaseException as error:
+            state.calls_began([one.call.id for one in planned if one.has_begun])
             if not is_recorded(state, start, error):
                 record_error(state, error, "use_tools")
             if is_interrupt(error):
@@ -64,7 +68,7 @@ async def use_tools(setup: Setup, state: State) -> None:
 
 def _close_interrupted(setup: Setup, state: State, start: int, error: BaseException) -> None:
     """Close what is pending, and tell the reporter. What that raises is recorded, and comes out if it is more."""
-    failures = told_closed(setup, state, close_all(state, *how_closed(why(setup, error))))
+    failures = told_closed(setup, state, close_pending(state, *how_closed(why(setup, error))))
     for failure in failures:
         if not is_recorded(state, start, failure):
             record_error(state, failure, "use_tools")
@@ -161,28 +165,39 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
         for one in planned:
             await _alone(setup, state, one)
         return
-    slots = trio.CapacityLimiter(setup.max_parallel_tools) if len(planned) > setup.max_parallel_tools else None
+    has_to_wait = len(planned) > setup.max_parallel_tools
+    slots = trio.Semaphore(setup.max_parallel_tools)
     failures: list[BaseException] = []
 
     @trio.lowlevel.enable_ki_protection
-    async def task(one: _Planned) -> None:
+    async def task(one: _Planned, has_slot: bool) -> None:
         try:
-            if slots is None or one.tool.is_subagent:
-                await _run_one(setup, state, one, failures)
-            else:
-                async with slots:
-                    await _run_one(setup, state, one, failures)
+            await _run_one(setup, state, one, failures)
         except BaseException as error:
             if is_cancellation(error):
                 raise
             _record_failure(state, one.call, error)
             failures.append(error)
             nursery.cancel_scope.cancel()
+        finally:
+            if has_slot:
+                slots.release()
+
+    def begin(one: _Planned, *, has_slot: bool) -> None:
+        nursery.start_soon(task, one, has_slot, name=f"tool {one.call.name} {one.call.id}")
 
     try:
         async with trio.open_nursery() as nursery:
             for one in planned:
-                nursery.start_soon(task, one, name=f"tool {one.call.name} {one.call.id}")
+                if one.tool.is_subagent or not has_to_wait:
+                    begin(one, has_slot=False)
+            for one in planned:
+                if has_to_wait and not one.tool.is_subagent:
+                    try:  # here and not in the task, since trio starts tasks in any order
+                        slots.acquire_nowait()
+                    except trio.WouldBlock:
+                        await slots.acquire()
+                    begin(one, has_slot=True)
     except BaseException as group:  # noqa: BLE001  # raised again below
         failures.extend(parts(group))
     if failures:
@@ -205,11 +220,13 @@ async def _run_one(setup: Setup, state: State, one: _Planned, failures: Sequence
         None if setup.reporter is None else setup.reporter.on_tool_progress,
     )
     current_calls.set(surrounded(state, call.id, setup))
+    one.has_begun = True
     try:
         ending = await run_call(tool, one.args, context)
     except BaseException as error:
         if tool.abandon_on_cancel and is_interrupt(error):
             # Its thread goes on; what it gives will be a late result.
+            state.calls_began([call.id])
             close_call(state, call, *how_closed(failures[0] if failures else why(setup, error)))
             if unreported := told_closed(setup, state, [call]):
                 raise most_important([error, *unreported])  # noqa: B904  # neither is the other's cause

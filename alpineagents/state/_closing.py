@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from ..record._blocks import TextBlock, ToolCall
 from ..record._entries import Entry, ErrorEntry, StopEntry, StoppedByPermission, ToolOutcome, ToolResultEntry
@@ -10,7 +11,8 @@ from ..record._replay import turn_of_error
 from ..record._snapshot import Snapshot
 from ._recorder import Make, Recorder
 
-MAY_HAVE_RUN = "it may or may not have taken effect: check before you do it again"
+MAY_HAVE_RUN: Final = "It may or may not have taken effect: check before you do it again."
+DID_NOT_RUN: Final = "It had not begun."
 
 
 def error_text(error: BaseException) -> str:
@@ -46,15 +48,18 @@ def closing(
     return make
 
 
-def close_call(state: Recorder, call: ToolCall, outcome: ToolOutcome, text: str) -> None:
-    """Give *call* a result that says why it has no better one; nothing if it has one already."""
-    state.commit(closing(state, call, outcome, text))
+def close_call(state: Recorder, call: ToolCall, outcome: ToolOutcome, why: str) -> None:
+    """Give *call* a result that says *why* it has no better one, and if it has begun; nothing if it has one already."""
+    effect = MAY_HAVE_RUN if call.id in state.begun_calls else DID_NOT_RUN
+    state.commit(closing(state, call, outcome, f"({why}) {effect}"))
 
 
-def close_pending(state: Recorder, outcome: ToolOutcome, text: str) -> None:
-    """Close every pending call."""
-    for call in state.pending_calls:
-        close_call(state, call, outcome, text)
+def close_pending(state: Recorder, outcome: ToolOutcome, why: str) -> tuple[ToolCall, ...]:
+    """Close every pending call, and return those."""
+    calls = state.pending_calls
+    for call in calls:
+        close_call(state, call, outcome, why)
+    return calls
 
 
 def take_request_back(state: Recorder, content: str, error: BaseException | None = None) -> None:
@@ -94,4 +99,4 @@ def close_after_crash(state: Recorder) -> None:
     if isinstance(snap.stopped, StoppedByPermission) and snap.stopped.call in snap.calls:
         close_stopped(state, snap.stopped, "(denied)")
     take_request_back(state, "Aborted: the process ended while the request waited for its reply")
-    close_pending(state, ToolOutcome.ABORTED, f"(aborted: the process ended during this call; {MAY_HAVE_RUN})")
+    close_pending(state, ToolOutcome.ABORTED, "aborted: the process ended during this call")

@@ -8,10 +8,10 @@ happened whole or not at all: what it may have appended lies behind the publishe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
 import trio
 
@@ -28,6 +28,9 @@ from ._waiters import Waiter
 
 Make: TypeAlias = Callable[[Snapshot, datetime], Entry | None]
 """Makes an entry that fits behind a Snapshot; ``None`` for no change, ValueError to refuse."""
+
+
+_NO_IDS: Final[frozenset[str]] = frozenset()
 
 
 class Saver(Protocol):
@@ -71,6 +74,7 @@ class Recorder(Values):
         "_turns",
         "_waiters",
         "_wanted_saved",
+        "begun_calls",
         "loaded",
         "run_setup",
         "saved",
@@ -91,6 +95,8 @@ class Recorder(Values):
         self._wanted_saved: int = 0
         self._children: Children | None = None
         self._span: Span | None = None
+        self.begun_calls: frozenset[str] = frozenset([call.id for call in snapshot.pending_calls]) or _NO_IDS
+        """Ids of pending calls that may have had effects, after a failure or in a history from elsewhere."""
         self.run_setup: object = None
         """What the run that is on works with; None while there is none."""
         self.store: Shelf | None = None
@@ -233,7 +239,11 @@ class Recorder(Values):
                 self._turns = Turns(self._lock)
             return self._turns
 
-    # Subagents
+    # Calls and their subagents
+
+    def calls_began(self, ids: Iterable[str]) -> None:
+        """Note that these calls may have had effects. Only needed for what has no result of its own."""
+        self.begun_calls |= {call_id for call_id in ids if self._snap.is_pending(call_id)}
 
     def run_begins(self) -> None:
         """Note that a run has started: what is used from now on isn't for the call that started the one before."""

@@ -253,6 +253,7 @@ class State(Recorder):
         fork = State(id=id)
         fork._snap = snap.detached()
         fork._children = self._children and self._children.copy()
+        fork.begun_calls = frozenset([call.id for call in snap.pending_calls])
         return fork
 
     def child(self, child_id: str) -> State:

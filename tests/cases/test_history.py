@@ -636,11 +636,13 @@ async def test_what_was_done_before_an_interrupt_is_known_at_once_and_never_done
 ):
     """A8. Whichever of three tools have ended."""
     done: Counter[int] = Counter()
+    begun = [trio.Event() for _ in finished]
     cues = [trio.Event() for _ in finished]
 
     @tool
     async def work(n: int) -> str:
         """Do n, when told to."""
+        begun[n].set()
         await cues[n].wait()
         done[n] += 1
         return f"did {n}"
@@ -664,6 +666,8 @@ async def test_what_was_done_before_an_interrupt_is_known_at_once_and_never_done
                                 assert entry.content[0].text == f"did {n}"
                                 break
             assert [call.args["n"] for call in state.pending_calls] == [n for n in range(3) if not finished[n]]
+            for one in begun:
+                await one.wait()
             killed = State(id="killed", history=state.history)
             scope.cancel()
 

@@ -10,6 +10,7 @@ import trio.testing
 from alpineagents import (
     Agent,
     AllowByName,
+    CallKey,
     DecideByHuman,
     DenyByName,
     Inbox,
@@ -20,7 +21,7 @@ from alpineagents import (
 )
 from alpineagents.testing import FakeHuman, FakeModel
 
-from ..run.runs import assert_saved, assert_whole, outcomes, tasks
+from ..run.runs import assert_saved, assert_told_what_began, assert_whole, outcomes, tasks
 from ..run.test_cancellation import AtStep
 from .agents import call
 
@@ -35,10 +36,12 @@ class Scene:
         self.store = MemoryStore()
         self.state = State(messages=[Message.user("go")])
         self.wrote = 0
+        self.begun: set[str] = set()
 
         @tool
-        async def write() -> str:
+        async def write(key: CallKey) -> str:
             """Write."""
+            self.begun.add(key)
             self.wrote += 1
             await trio.lowlevel.checkpoint()
             return "wrote"
@@ -49,8 +52,9 @@ class Scene:
             raise AssertionError("never allowed")
 
         @tool
-        async def wonder(state: State) -> str:
+        async def wonder(state: State, key: CallKey) -> str:
             """Ask."""
+            self.begun.add(key)
             return f"heard {await self.agent.ask_human(state, 'How many?', int)}"
 
         self.agent = Agent(
@@ -70,6 +74,7 @@ class Scene:
         """How it stands after a run, however that ended."""
         state = self.state
         assert_whole(state)
+        assert_told_what_began(state, self.begun)
         if await self.store.has(state.id):  # else it was cancelled before it had begun
             await assert_saved(self.store, state)
         approvals = [e for e in state.history if e.kind == "human" and e.content.answer in ("yes", "always")]

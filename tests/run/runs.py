@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 
 import trio
 
@@ -11,6 +12,10 @@ from alpineagents import MemoryStore, State, Store, StoreError
 from alpineagents.record._conversation import first_fault
 
 from ..states import assert_replays
+
+UNKNOWN = "It may or may not have taken effect: check before you do it again."
+NOT_BEGUN = "It had not begun."
+"""What the model reads of a call that was cut short."""
 
 
 def kinds(state: State) -> list[str]:
@@ -46,6 +51,13 @@ def assert_whole(state: State) -> None:
     assert not late or max(late.values()) == 1
     assert first_fault(state.messages) is None
     assert_replays(state)
+
+
+def assert_told_what_began(state: State, begun: Collection[str]) -> None:
+    """No call whose ``CallKey`` is in *begun* has a result which says that it had not begun."""
+    for entry in state.history:
+        if entry.kind == "tool_result" and f"{state.id}/{entry.call.id}" in begun:
+            assert NOT_BEGUN not in entry.content[0].text
 
 
 async def assert_saved(store: Store, state: State) -> State:

@@ -283,6 +283,34 @@ async def test_max_parallel_tools_bounds_sync_tools_too(limit):
     assert len(outcomes(state)) == 20
 
 
+@pytest.mark.parametrize("limit", [1, 3, 19])
+@pytest.mark.parametrize("threaded", [False, True], ids=["in tasks", "in threads"])
+async def test_calls_that_have_to_wait_begin_in_the_order_asked(limit, threaded):
+    begun: list[int] = []
+
+    @tool(name="note")
+    async def note(n: int) -> None:
+        """Note that it begins."""
+        begun.append(n)
+        for _ in range(n % 3):
+            await trio.lowlevel.checkpoint()
+
+    @tool(name="note")
+    def note_in_a_thread(n: int) -> None:
+        """Note that it begins."""
+        begun.append(n)
+
+    calls = [tool_call("note", n=n) for n in range(20)]
+    one = note_in_a_thread if threaded else note
+    await Agent(model=FakeModel([calls, "done"]), tools=[one], max_parallel_tools=limit).run(asked())
+
+    assert sorted(begun) == list(range(20))
+    if limit == 1:
+        assert begun == list(range(20))
+    for place, n in enumerate(begun):  # those before it that have begun later were at most as many as fit beside it
+        assert len([other for other in begun[place:] if other < n]) < limit
+
+
 async def test_tools_that_are_not_parallel_run_one_by_one_in_the_order_asked_behind_the_others():
     log: list[str] = []
     parallel_ended = trio.Event()

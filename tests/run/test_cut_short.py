@@ -9,10 +9,22 @@ import pytest
 import trio
 import trio.testing
 
-from alpineagents import Agent, Message, Reporter, State, Tool, loop, tool, waiting_for_user
+from alpineagents import (
+    Agent,
+    DecideByHuman,
+    DecidePermission,
+    Human,
+    Message,
+    Reporter,
+    State,
+    Tool,
+    loop,
+    tool,
+    waiting_for_user,
+)
 from alpineagents.testing import FakeModel, tool_call
 
-from .runs import assert_whole, errors
+from .runs import NOT_BEGUN, UNKNOWN, assert_whole, errors
 
 
 class Ends(Reporter):
@@ -173,3 +185,110 @@ def check_each_is_recorded_once(state: State) -> None:
     ids = [entry.call.id for entry in state.history if entry.kind == "tool_result" and not entry.late]
     assert sorted(text for text in errors(state) if "Zero" in text) == sorted(f"ZeroDivisionError: {i}" for i in ids)
     assert_whole(state)
+
+
+# What the model is told: whether a call has begun
+
+
+def told(state: State) -> dict[str, str]:
+    """What the model reads of each call, by name."""
+    return {entry.call.name: entry.content[0].text for entry in state.history if entry.kind == "tool_result"}
+
+
+class Slow(DecidePermission):
+    """Takes a moment, in which it can be cancelled."""
+
+    async def check(self, state, call, tool):
+        await trio.lowlevel.checkpoint()
+
+
+@tool(parallel=False)
+async def alone() -> None:
+    """Never reached: it waits until those before it are through."""
+    raise AssertionError("it ran")
+
+
+@pytest.mark.parametrize("first", ["endless", "hung"])
+@pytest.mark.parametrize("settings", [{}, {"max_parallel_tools": 1}], ids=["not parallel", "one at a time"])
+async def test_a_call_that_waited_for_others_had_not_begun_when_it_was_interrupted(
+    tools, first, settings, autojump_clock
+):
+    second = "broken" if settings else "alone"
+    state = asked()
+    with trio.move_on_after(5):
+        await calling([*tools, alone], first, second, **settings).run(state)
+
+    assert told(state) == {
+        first: f"(interrupted by user) {UNKNOWN}",
+        second: f"(interrupted by user) {NOT_BEGUN}",
+    }
+
+
+async def test_a_call_that_waited_for_others_had_not_begun_when_one_of_them_failed(tools):
+    state = asked()
+    with pytest.raises(OSError, match="bug"):
+        await calling([*tools, alone], "broken", "endless", "alone").run(state)
+
+    assert told(state) == {
+        "broken": f"(aborted: OSError) {UNKNOWN}",
+        "endless": f"(aborted: OSError) {UNKNOWN}",
+        "alone": f"(aborted: OSError) {NOT_BEGUN}",
+    }
+
+
+async def test_no_call_had_begun_while_a_person_was_asked(tools, autojump_clock):
+    class Silent(Human):
+        async def ask(self, question, returns):
+            await trio.sleep_forever()
+
+    state = asked()
+    with trio.move_on_after(5):
+        await calling(tools, "endless", "broken", permissions=[DecideByHuman()], human=Silent()).run(state)
+
+    assert set(told(state).values()) == {f"(interrupted by user) {NOT_BEGUN}"}
+
+
+async def test_a_call_that_a_loop_left_open_had_begun_if_it_was_tried(tools):
+    @loop(until=waiting_for_user, limit=1)
+    async def body(agent, state):
+        await agent.think(state)
+        with pytest.raises(OSError, match="bug"):
+            await agent.use_tools(state)
+
+    state = asked()
+    await calling([*tools, alone], "broken", "alone", loop=body).run(state)
+
+    why = "(aborted: the run ended before this call had a result)"
+    assert told(state) == {"broken": f"{why} {UNKNOWN}", "alone": f"{why} {NOT_BEGUN}"}
+
+
+async def test_a_call_that_was_tried_before_has_begun_whatever_keeps_it_from_running_again(tools):
+    @loop(until=waiting_for_user, limit=1)
+    async def body(agent, state):
+        await agent.think(state)
+        with pytest.raises(OSError, match="bug"):
+            await agent.use_tools(state)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await agent.copy(permissions=[Slow()]).use_tools(state)
+
+    state = asked()
+    await calling([*tools, alone], "broken", "alone", loop=body).run(state)
+
+    assert told(state) == {
+        "broken": f"(interrupted by user) {UNKNOWN}",
+        "alone": f"(interrupted by user) {NOT_BEGUN}",
+    }
+
+
+@pytest.mark.parametrize("taken", [State.fork, lambda state: State(history=state.history)], ids=["fork", "history"])
+async def test_nobody_knows_what_has_begun_of_a_history_from_elsewhere(tools, taken):
+    agent = calling(tools, "endless")
+    state = asked()
+    await agent.think(state)
+    other = taken(state)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await agent.copy(permissions=[Slow()]).use_tools(other)
+
+    assert told(other) == {"endless": f"(interrupted by user) {UNKNOWN}"}

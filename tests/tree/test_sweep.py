@@ -11,6 +11,7 @@ from alpineagents import (
     Agent,
     AllowByName,
     Budget,
+    CallKey,
     DecideByHuman,
     Human,
     MemoryStore,
@@ -22,7 +23,7 @@ from alpineagents import (
 )
 from alpineagents.testing import FakeModel, tool_call
 
-from ..run.runs import assert_saved, assert_whole, errors, outcomes, tasks
+from ..run.runs import assert_saved, assert_told_what_began, assert_whole, errors, outcomes, tasks
 from ..run.test_cancellation import AtStep
 
 NAMES = ("reader", "writer", "checker")
@@ -53,10 +54,12 @@ class Tree:
         self.state = State(messages=[Message.user("go")])
         self.human = Slow()
         self.running: list[str] = []
+        self.begun: set[str] = set()
 
         @tool
-        async def stepping() -> str:
+        async def stepping(key: CallKey) -> str:
             """Take a few steps."""
+            self.begun.add(key)
             self.running.append("stepping")
             try:
                 for _ in range(3):
@@ -66,13 +69,15 @@ class Tree:
             return "stepped"
 
         @tool
-        def threaded() -> str:
+        def threaded(key: CallKey) -> str:
             """Run in a thread."""
+            self.begun.add(key)
             return "from a thread"
 
         @tool
-        async def risky() -> str:
+        async def risky(key: CallKey) -> str:
             """Do what a person has to allow."""
+            self.begun.add(key)
             await trio.lowlevel.checkpoint()
             return "dared"
 
@@ -118,6 +123,7 @@ class Tree:
         for each in states:
             assert not each.running
             assert_whole(each)
+            assert_told_what_began(each, self.begun)
             closed = {outcome for _, outcome in outcomes(each)}
             assert closed <= {"done", "interrupted"}
             assert errors(each).count("Cancelled") <= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, assert_never
 
+from ...record._blocks import ResultBlock, TextBlock
 from ...record._entries import (
     AgentInfo,
     ContextChange,
@@ -27,6 +28,9 @@ from ...record._entries import (
     ToolResultEntry,
     UnknownEntry,
 )
+from ...state._closing import DID_NOT_RUN, MAY_HAVE_RUN
+
+_EFFECTS: Final = (f" {MAY_HAVE_RUN}", f" {DID_NOT_RUN}")
 
 CUT: Final = "Aborted: "
 """How the error begins that stands for a process that ended."""
@@ -42,6 +46,8 @@ def _compared(entry: Entry, ignore: Collection[str]) -> object:
     match entry:
         case ModelRequestEntry():
             return None if "tools" in ignore else entry.tools
+        case ToolResultEntry() if is_closed(entry):
+            return entry.call.id, entry.outcome, [_without_effect(block) for block in entry.content]
         case ToolResultEntry():
             # What it says of wrong arguments names the tools that there are.
             says_tools = "tools" in ignore and entry.outcome is ToolOutcome.INPUT_ERROR
@@ -62,6 +68,12 @@ def _compared(entry: Entry, ignore: Collection[str]) -> object:
             return entry.content
         case _:
             assert_never(entry)
+
+
+def _without_effect(block: ResultBlock) -> str:
+    """Return why a call was closed, without whether it had begun: calls begin in another order in a replay."""
+    text = block.text if isinstance(block, TextBlock) else ""
+    return next((text.removesuffix(effect) for effect in _EFFECTS if text.endswith(effect)), text)
 
 
 def _change(change: ContextChange) -> object:
