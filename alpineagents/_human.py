@@ -68,3 +68,15 @@ class Human(ABC):
 
         Here nothing is done, and the person is asked about the same call again. Not a checkpoint.
         """
+
+
+async def answer_of(human: Human, question: Question, returns: object) -> object:
+    """Return what ``human.ask`` answers. Checkpoint: as that is. Raises TypeError where it isn't written so."""
+    try:
+        return await human.ask(question, returns)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # raised further in
+            raise
+        raise TypeError(
+            f"{type(human).__name__}.ask must be async def ask(self, question, returns): ... ({error})"
+        ) from error

@@ -248,9 +248,9 @@ class Agent(Value, OfCall):
 
         Raises (``async for``, or the end of the block where that came first; once): what the run raised.
         """
-        from ._stream import stream  # only for who streams
+        from ._stream import StreamBlock  # only for who streams
 
-        return stream(self._setup, as_state(prompt_or_state))
+        return StreamBlock(self._setup, as_state(prompt_or_state))
 
     async def think(self, state: State, tools: Iterable[str | Tool] | None = None, tool_choice: str = "auto") -> Reply:
         """Send one request to the model, record its reply and return it. Checkpoint: yes.

@@ -8,7 +8,7 @@ from typing import TypeVar
 import trio
 
 from .._errors import NoHumanError
-from .._human import Question
+from .._human import Question, answer_of
 from ..record._blocks import ToolCall
 from ..record._entries import Entry, Exchange, ExchangeEntry
 from ..record._frozen import joined
@@ -34,7 +34,7 @@ async def ask_human(setup: Setup, state: State, prompt: str, returns: type[T]) -
     if setup.human is None:
         raise NoHumanError("ask_human has nobody to ask: Agent(..., human=...)")
     question = Question(text, id=new_id(), state=state, call=_call_here(state))
-    given = await unprotected(setup.human.ask, question, returns)
+    given = await unprotected(answer_of, setup.human, question, returns)
     try:
         answer, plain = fitted_answer(given, returns)
     except ValueError as error:

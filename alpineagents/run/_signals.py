@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 
+from .._blocks import Block
 from ._groups import is_cancellation, most_important, parts
 
 
-@asynccontextmanager
-async def stop_on_sigterm() -> AsyncIterator[None]:
+def stop_on_sigterm() -> AbstractAsyncContextManager[None]:
     """Cancel the block when SIGTERM arrives; it then ends normally, and every run in it has closed and saved its State.
 
     Use it in the main thread: ``async with stop_on_sigterm(): await agent.run(state)``. What the block raises of its
     own comes out as it was raised.
     """
+    return Block(_stopping())
+
+
+@asynccontextmanager
+async def _stopping() -> AsyncIterator[None]:
     errors: list[BaseException] = []
     arrived = False
     with trio.open_signal_receiver(signal.SIGTERM) as signals:

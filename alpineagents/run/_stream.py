@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from typing import Any, Self, TypeVarTuple, Unpack, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVarTuple, Unpack, final
 
 import attrs
 import trio
 
+from .._blocks import Block
 from ..record._blocks import ResultBlock, ToolCall
 from ..record._entries import ToolOutcome
 from ..record._frozen import Json
@@ -281,9 +282,37 @@ class RunStream:
         return self._collector.started
 
 
+@final
+class StreamBlock(Block[RunStream]):
+    """A block that streams, which says so to who writes something else."""
+
+    def __init__(self, setup: Setup, state: State) -> None:
+        super().__init__(_streaming(setup, state))
+
+    # Not for type checkers: they find these mistakes by themselves.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(_NOT_SO.format("with"))
+
+        def __exit__(self, *_: object) -> None:
+            raise AssertionError("it was never entered")
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(_NOT_SO.format("await"))
+
+        def __aiter__(self) -> NoReturn:
+            raise TypeError(_NOT_SO.format("async for"))
+
+
+_NOT_SO: Final = (
+    "agent.stream is a block, not for {!r}: async with agent.stream(state) as run:, and in it async for event in run:"
+)
+
+
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
-async def stream(setup: Setup, state: State) -> AsyncIterator[RunStream]:
+async def _streaming(setup: Setup, state: State) -> AsyncIterator[RunStream]:
     """Run *state* while the block lasts; leaving it early cancels the run."""
     refuse_without_trio("agent.stream", "async with portal.stream(agent, state) as run:")
     streamed = RunStream(setup, state)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 import trio
 
-from .._contracts import Reporter, Tool
+from .._contracts import Emit, Model, Reporter, Tool
 from .._errors import CutOffError
 from ..record._blocks import Block, ToolCall, is_blank
 from ..record._entries import (
@@ -27,7 +27,7 @@ from ..record._snapshot import Snapshot
 from ..state import State, current_calls, surrounded, take_request_back
 from ._keeper import barrier
 from ._setup import Setup, record_error, refuse_finished, usage_of
-from ._user_code import told, unprotected
+from ._user_code import told
 
 if TYPE_CHECKING:
     from ._budget import Spending
@@ -129,9 +129,21 @@ async def _respond(
     setup: Setup, state: State, request: Request, reporter: Reporter | None, spending: Spending | None
 ) -> Reply:
     await barrier(state)
-    reply = await unprotected(setup.model.respond, request, _Emit(state, reporter, spending))
+    return await _reply_of(setup.model, request, _Emit(state, reporter, spending))
+
+
+@trio.lowlevel.disable_ki_protection
+async def _reply_of(model: Model, request: Request, emit: Emit) -> Reply:
+    try:
+        reply: object = await model.respond(request, emit)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # raised further in
+            raise
+        raise TypeError(
+            f"{type(model).__name__}.respond must be async def respond(self, request, emit): ... ({error})"
+        ) from error
     if not isinstance(reply, Reply):
-        raise TypeError(f"{setup.model.name}: respond must return a Reply, not {type(reply).__name__}")
+        raise TypeError(f"{model.name}: respond must return a Reply, not {type(reply).__name__}")
     return reply
 
 

@@ -18,6 +18,7 @@ import trio
 
 from ..record._blocks import TextBlock, ToolCall
 from ..record._messages import Reply
+from ..run._groups import most_important, parts
 from ._formats._anthropic import MessagesFormat
 from ._formats._chat import ChatFormat
 from ._formats._format import Format, ReceivedRequest
@@ -123,18 +124,23 @@ class ProviderServer:
         """Lengthen the script."""
         self._script.extend(answers)
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self._nursery_manager = trio.open_nursery()  # not before: a fixture makes the server outside trio
         self._nursery = await self._nursery_manager.__aenter__()
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self._port = listeners[0].socket.getsockname()[1]
         self._nursery.start_soon(trio.serve_listeners, self._connection, listeners)
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         # The nursery isn't told of the block's error, so that it comes out as it is, not in a group.
         self._nursery.cancel_scope.cancel()
-        await self._nursery_manager.__aexit__(None, None, None)
+        try:
+            await self._nursery_manager.__aexit__(None, None, None)
+        except BaseExceptionGroup as group:  # Ctrl+C, which trio raises where it finds the main task
+            raise most_important(parts(group)) from None
         if self._crash is not None:
             raise self._crash
 

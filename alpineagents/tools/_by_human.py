@@ -9,7 +9,7 @@ import attrs
 
 from .._contracts import Tool
 from .._errors import NoHumanError, WaitingForAnswerError
-from .._human import Human, Question
+from .._human import Human, Question, answer_of
 from ..record._blocks import ToolCall
 from ..record._entries import Entry, Exchange, ExchangeEntry, ExtraDataEntry
 from ..record._frozen import freeze_dict
@@ -61,7 +61,7 @@ class DecideByHuman(Value, DecidePermission):
             raise NoHumanError("DecideByHuman has nobody to ask: Agent(..., human=...), or DecideByHuman(human=...)")
         question = _question(state, _as_written(state, call))
         try:
-            answer = approval(await self.human.ask(question, Approval))
+            answer = approval(await answer_of(self.human, question, Approval))
         except WaitingForAnswerError as error:
             return Denied(f"(waiting for approval {error.question_id})", stop=True)
         exchange = Exchange(str(question), answer)

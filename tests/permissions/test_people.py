@@ -212,6 +212,24 @@ def test_a_human_is_a_human() -> None:
         DecideByHuman(human=input)  # type: ignore[arg-type]
 
 
+async def test_a_human_that_is_not_async_is_told_how_to_be() -> None:
+    class Prompt(Human):
+        def ask(self, question: Question, returns: object) -> str:  # type: ignore[override]
+            return "yes"
+
+    state = State(messages=[Message.user("go")])
+    tools = Tools()
+    agent = an_agent(tools, [call("write"), "done"], [DecideByHuman()]).copy(human=Prompt())
+
+    with pytest.raises(TypeError, match=r"Prompt\.ask must be async def ask\(self, question, returns\)"):
+        await agent.run(state)
+    with pytest.raises(TypeError, match=r"Prompt\.ask must be async def ask\(self, question, returns\)"):
+        await agent.ask_human(state, "What next?")
+
+    assert outcomes(state) == [("write", "aborted")]
+    assert not [entry for entry in state.history if entry.kind == "human"]
+
+
 async def test_a_question_does_not_hold_up_other_states(autojump_clock: Any) -> None:
     """One of three States waits an hour for its person; the others are through at once."""
     ended: dict[str, float] = {}

@@ -1023,6 +1023,27 @@ async def test_a_cancelled_block_of_stop_on_sigterm_is_a_cancelled_block():
     assert scope.cancelled_caught
 
 
+def test_ctrl_c_at_any_moment_of_a_sigterm_block_comes_out():
+    def play(moment: int) -> bool:
+        async def main() -> None:
+            async with stop_on_sigterm():
+                await trio.lowlevel.checkpoint()
+
+        interrupt = At(moment, lambda: signal.raise_signal(signal.SIGINT))
+        try:
+            trio.run(interrupt.around, main)
+        except KeyboardInterrupt:
+            assert interrupt.done
+        else:
+            assert not interrupt.done
+        return interrupt.done
+
+    moment = 0
+    while play(moment):
+        moment += 1
+    assert moment > 20
+
+
 async def test_a_sigterm_block_survives_a_signal_that_comes_after_its_work(autojump_clock):
     async with stop_on_sigterm():
         signal.raise_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ from alpineagents import (
     Agent,
     CutOffError,
     Message,
+    Model,
     Reply,
     ResumeWarning,
     State,
@@ -655,3 +656,38 @@ async def test_a_resume_warning_that_is_an_error_is_raised_before_anything_and_a
             await Agent(model=FakeModel(["two"]), store=store).run(loaded)
 
     assert list(loaded.history) == before
+
+
+class NotAsync(Model):
+    name = "mine/m"
+
+    def respond(self, request, emit):
+        return None
+
+
+class TakesLess(Model):
+    name = "mine/m"
+
+    async def respond(self, request):
+        return None
+
+
+@pytest.mark.parametrize("kind", [NotAsync, TakesLess])
+async def test_a_model_that_is_not_written_as_one_says_how_it_is(kind):
+    state = State(messages=[Message.user("go")])
+
+    with pytest.raises(TypeError, match=rf"{kind.__name__}\.respond must be async def respond\(self, request, emit\)"):
+        await Agent(model=kind()).run(state)
+
+    assert state.history[-1].kind == "error"
+
+
+async def test_a_mistake_inside_a_model_comes_out_as_it_is():
+    class Wrong(Model):
+        name = "mine/wrong"
+
+        async def respond(self, request, emit):
+            return len(5)
+
+    with pytest.raises(TypeError, match=r"^object of type 'int' has no len\(\)$"):
+        await Agent(model=Wrong()).run("go")

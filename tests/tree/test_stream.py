@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import signal
 import threading
 
 import pytest
@@ -43,6 +44,7 @@ from alpineagents.run._stream import _Buffer, _Followed
 from alpineagents.testing import FakeModel, tool_call
 
 from ..run.runs import assert_saved, assert_whole, errors, kinds, tasks
+from ..run.test_cancellation import At
 from .trees import asked, child_of, closed, helper, lead, said, told
 
 
@@ -857,3 +859,65 @@ async def test_context_of_the_caller_reaches_the_run_and_nothing_leaks_back():
 
     assert seen == ["block"]
     assert span.get() == "caller"
+
+
+# What it isn't
+
+
+async def write_with(block) -> None:
+    with block:
+        raise AssertionError("it began")
+
+
+async def write_await(block) -> None:
+    await block
+
+
+async def write_async_for(block) -> None:
+    async for _ in block:
+        raise AssertionError("it began")
+
+
+@pytest.mark.parametrize("written", [write_with, write_await, write_async_for])
+async def test_who_takes_it_for_something_else_is_told_how_it_is_written(written):
+    state = asked()
+    what = written.__name__.removeprefix("write_").replace("_", " ")
+
+    with pytest.raises(TypeError, match=rf"a block, not for '{what}': async with agent.stream\(state\) as run:"):
+        await written(Agent(model=FakeModel(["never"])).stream(state))
+
+    assert kinds(state) == ["context_change"]
+
+
+class AtStream(At):
+    """Does something at a moment in the code of the stream, or of contextlib."""
+
+    def _profile(self, frame, event, arg) -> None:
+        if frame.f_code.co_filename.endswith(("/run/_stream.py", "/contextlib.py")):
+            super()._profile(frame, event, arg)
+
+
+def test_ctrl_c_at_any_moment_of_a_stream_comes_out_and_leaves_nothing_running():
+    def play(moment: int) -> bool:
+        state = asked()
+
+        async def main() -> None:
+            async with Agent(model=FakeModel(["done"])).stream(state) as run:
+                async for _ in run:
+                    pass
+
+        interrupt = AtStream(moment, lambda: signal.raise_signal(signal.SIGINT))
+        try:
+            trio.run(interrupt.around, main)
+        except KeyboardInterrupt:
+            assert interrupt.done
+        else:
+            assert not interrupt.done
+        assert not state.running, interrupt.where
+        assert_whole(state)
+        return interrupt.done
+
+    moment = 0
+    while play(moment):
+        moment += 1
+    assert moment > 50

@@ -12,6 +12,7 @@ from typing import Any, Final, TextIO, final
 import attrs
 import trio
 
+from ..._blocks import Block
 from ..._contracts import Reporter
 from ..._human import Human, Question
 from ...record._blocks import ResultBlock, TextBlock, ToolCall
@@ -144,7 +145,7 @@ class Terminal(Reporter, Human):
                 async for line in lines:
                     state.add_message(Message.user(line))
         """
-        return self._person.listened_to()
+        return Block(self._person.listened_to())
 
     def on_run_start(self, state: State, agent: Any) -> None:
         self._beginnings[state.id] = _Beginning(state.usage, state.turn, trio.current_time())
