@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -50,7 +51,8 @@ def resolve_model(model: str, **options: Any) -> Model:
 
     Raises:
         TypeError: *model* isn't a ``str``, or there is no such option.
-        ValueError: the string names no model that is known, or an option has a wrong value.
+        ValueError: the string names no model that is known, or no server where one is needed, or an option has a wrong
+            value.
     """
     if not isinstance(model, str):
         raise TypeError(f"model must be str, not {type(model).__name__}; known: {_KNOWN}")
@@ -67,5 +69,10 @@ def resolve_model(model: str, **options: Any) -> Model:
     known = [field.alias or field.name for field in attrs.fields(cls) if field.init][1:]
     if unknown := sorted(set(options) - set(known)):
         raise TypeError(f"unknown option {', '.join(unknown)}; {provider!r} has: {', '.join(known)}")
+    if provider == "compatible" and not options.get("base_url") and not os.environ.get(cls._URL_VARIABLE):
+        raise ValueError(  # and not sent to OpenAI: what is meant for a server of one's own stays there
+            f"{model!r} doesn't say which server: set {cls._URL_VARIABLE}, or give base_url='http://127.0.0.1:8080/v1';"
+            f" OpenAI's own are 'openai/{name}'"
+        )
     found: Model = cls(name, **{**kind.defaults, **options})
     return found

@@ -237,6 +237,21 @@ def test_an_unknown_string_is_refused_with_what_is_known(text):
     assert "compatible/NAME" in str(caught.value)
 
 
+def test_a_model_of_ones_own_server_never_goes_to_openai(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    for unset in (
+        lambda: monkeypatch.delenv("OPENAI_BASE_URL", False),
+        lambda: monkeypatch.setenv("OPENAI_BASE_URL", ""),
+    ):
+        unset()
+        with pytest.raises(ValueError, match=r"'compatible/llama' doesn't say which server: set OPENAI_BASE_URL, or"):
+            resolve_model("compatible/llama")
+
+    assert resolve_model("compatible/llama", base_url=LOCAL).name == "local/llama"
+    monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
+    assert resolve_model("compatible/llama").name == "local/llama"
+
+
 def test_an_unknown_option_is_refused_with_what_is_known():
     with pytest.raises(TypeError, match="unknown option heat") as caught:
         resolve_model("ollama/m", heat=1)
