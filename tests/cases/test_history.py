@@ -617,7 +617,7 @@ def test_whatever_is_recorded_between_calls_and_results_comes_behind_all_results
             *[{"role": "tool", "tool_call_id": asked[n]["id"], "content": f"result {n}"} for n in range(calls)],
             *([{"role": "user", "content": "\n\n".join([each.text for each in added])}] if added else []),
         ]
-        assert [message.role for message in state.messages[:3]] == ["user", "assistant", "tool"]
+        assert [each.role for each in state.messages[:3]] == ["user", "assistant", "tool"]
         assert len(state.messages[2].blocks) == calls  # all results first, in one message
         recorded = [entry.content for entry in state.history if entry.kind in ("user", "notice")]
         assert recorded == added
