@@ -197,6 +197,7 @@ async def _together(setup: Setup, state: State, planned: Sequence[_Planned]) -> 
                         slots.acquire_nowait()
                     except trio.WouldBlock:
                         await slots.acquire()
+                    await trio.lowlevel.checkpoint_if_cancelled()  # where another has just failed, no call begins
                     begin(one, has_slot=True)
     except BaseException as group:  # noqa: BLE001  # raised again below
         failures.extend(parts(group))

@@ -85,9 +85,12 @@ def close_stopped(state: Recorder, stopped: StoppedByPermission, text: str) -> N
         return None if snap.finished or snap.stopped == stopped else StopEntry(snap.length, snap.turn, at, stopped)
 
     call = stopped.call
-    cancelled = f"(cancelled: the refusal of {call.name} stopped the turn, and this call did not run)"
+    why = f"(cancelled: the refusal of {call.name} stopped the turn"
+    texts = {True: f"{why}) {MAY_HAVE_RUN}", False: f"{why}, and this call did not run)"}
     others = [
-        closing(state, other, ToolOutcome.CANCELLED, cancelled) for other in state.pending_calls if other.id != call.id
+        closing(state, other, ToolOutcome.CANCELLED, texts[other.id in state.begun_calls])
+        for other in state.pending_calls
+        if other.id != call.id
     ]
     refused = closing(state, call, ToolOutcome.DENIED, text, stopped.permission)
     state.commit_all([stop, refused, *others])

@@ -11,8 +11,10 @@ import trio.testing
 
 from alpineagents import (
     Agent,
+    Allowed,
     DecideByHuman,
     DecidePermission,
+    Denied,
     Human,
     Message,
     Reporter,
@@ -279,6 +281,54 @@ async def test_a_call_that_was_tried_before_has_begun_whatever_keeps_it_from_run
         "broken": f"(interrupted by user) {UNKNOWN}",
         "alone": f"(interrupted by user) {NOT_BEGUN}",
     }
+
+
+async def test_a_call_that_was_tried_before_has_begun_when_a_refusal_stops_the_turn(tools):
+    class Refusing(DecidePermission):
+        async def check(self, state, call, tool):
+            return Allowed() if call.name == "broken" else Denied("no", stop=True)
+
+    @loop(until=waiting_for_user, limit=1)
+    async def body(agent, state):
+        await agent.think(state)
+        with pytest.raises(OSError, match="bug"):
+            await agent.use_tools(state)
+        await agent.copy(permissions=[Refusing()]).use_tools(state)
+
+    state = asked()
+    await calling([*tools, alone], "broken", "alone", "alone", loop=body).run(state)
+
+    stopped = "(cancelled: the refusal of alone stopped the turn"
+    texts = [entry.content[0].text for entry in state.history if entry.kind == "tool_result"]
+    assert sorted(texts) == sorted(["no", f"{stopped}) {UNKNOWN}", f"{stopped}, and this call did not run)"])
+
+
+async def test_no_call_begins_once_another_has_failed_even_if_its_turn_comes_in_that_moment():
+    begun: list[int] = []
+    meet = trio.Event()
+
+    @tool
+    async def work(n: int) -> None:
+        """End well, or fail, in the same moment."""
+        begun.append(n)
+        await meet.wait()
+        if n == 1:
+            raise OSError("bug")
+
+    async def fails(agent: Agent) -> None:
+        with pytest.raises(OSError, match="bug"):
+            await agent.run(asked())
+
+    for _ in range(20):  # trio runs tasks in any order
+        begun.clear()
+        meet = trio.Event()
+        calls = [tool_call("work", n=n) for n in range(4)]
+        agent = Agent(model=FakeModel([calls]), tools=[work], max_parallel_tools=2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fails, agent)
+            await trio.testing.wait_all_tasks_blocked()
+            meet.set()
+        assert sorted(begun) == [0, 1]
 
 
 @pytest.mark.parametrize("taken", [State.fork, lambda state: State(history=state.history)], ids=["fork", "history"])
