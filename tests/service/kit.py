@@ -92,16 +92,22 @@ class Client:
             assert events.status == 200
             yield events
 
-    async def until(self, name: str, kind: str, last: int | None = None) -> list[Event]:
-        """Return the events up to the first of a kind."""
+    async def until(self, name: str, kind: str, last: int | None = None, *, comes_back: bool = False) -> list[Event]:
+        """Return the events up to the first of a kind.
+
+        *comes_back*: as a browser does, when the stream ends because the State was loaded anew meanwhile.
+        """
         found: list[Event] = []
         with trio.fail_after(60):
-            async with self.events(name, last) as events:
-                while (event := await events.next()) is not None:
-                    found.append(event)
-                    if event.kind == kind:
-                        return found
-        raise AssertionError(f"the stream ended: {found}")
+            while True:
+                async with self.events(name, last) as events:
+                    while (event := await events.next()) is not None:
+                        found.append(event)
+                        if event.kind == kind:
+                            return found
+                        last = last if event.id is None else event.id
+                if not comes_back:
+                    raise AssertionError(f"the stream ended: {found}")
 
 
 @asynccontextmanager
@@ -171,7 +177,7 @@ async def answered(client: Client, name: str) -> str:
     last: int | None = None
     with trio.fail_after(60):
         while True:
-            events = await client.until(name, "stop", last)
+            events = await client.until(name, "stop", last, comes_back=True)
             last = events[-1].id
             entries = await client.history(name)
             asked = max([entry["seq"] for entry in entries if entry["kind"] in ("user", "notice")])
