@@ -172,12 +172,12 @@ async def process(store: str, *options: str) -> AsyncIterator[Process]:
             await child.stdout.aclose()
 
 
-async def answered(client: Client, name: str) -> str:
-    """Wait for a reply without calls behind the last message, and return it."""
+async def answered(client: Client, name: str, *, comes_back: bool = False) -> str:
+    """Wait for a reply without calls behind the last message, and return it; *comes_back* as in ``until``."""
     last: int | None = None
     with trio.fail_after(60):
         while True:
-            events = await client.until(name, "stop", last, comes_back=True)
+            events = await client.until(name, "stop", last, comes_back=comes_back)
             last = events[-1].id
             entries = await client.history(name)
             asked = max([entry["seq"] for entry in entries if entry["kind"] in ("user", "notice")])
