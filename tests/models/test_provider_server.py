@@ -1,7 +1,5 @@
 """The scripted provider itself: what it refuses, what it records, how it ends."""
 
-import signal
-
 import httpx
 import pytest
 import trio
@@ -10,7 +8,7 @@ from alpineagents import Reply, TextBlock, ToolCall
 from alpineagents.testing._formats._chat_rules import problems
 from alpineagents.testing._provider_server import Fault, ProviderServer
 
-from ..run.test_cancellation import At
+from ..run.test_cancellation import interrupted_at_each_moment
 
 USER = {"role": "user", "content": "Hi"}
 FUNCTION = {"name": "read", "arguments": "{}"}
@@ -222,24 +220,11 @@ async def test_a_block_that_is_cancelled_before_it_begins_opens_nothing(sockets)
 
 
 def test_ctrl_c_at_any_moment_of_the_block_comes_out():
-    def play(moment: int) -> bool:
-        async def main() -> None:
-            async with ProviderServer(["Hi"]):
-                pass
+    async def main() -> None:
+        async with ProviderServer(["Hi"]):
+            pass
 
-        interrupt = At(moment, lambda: signal.raise_signal(signal.SIGINT))
-        try:
-            trio.run(interrupt.around, main)
-        except KeyboardInterrupt:
-            assert interrupt.done
-        else:
-            assert not interrupt.done
-        return interrupt.done
-
-    moment = 0
-    while play(moment):
-        moment += 1
-    assert moment > 5
+    assert interrupted_at_each_moment(main) > 5
 
 
 async def test_a_client_that_speaks_no_http_does_no_harm():

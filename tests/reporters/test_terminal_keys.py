@@ -17,7 +17,7 @@ import trio.testing
 
 from alpineagents import Question, State, Terminal
 
-from ..run.test_cancellation import At
+from ..run.test_cancellation import interrupted_at_each_moment
 from .pty_screen import PATIENCE
 
 
@@ -110,25 +110,14 @@ async def test_a_half_typed_line_waits_while_a_question_is_asked(seat: Seat):
 
 
 def test_ctrl_c_at_any_moment_of_lines_leaves_the_terminal_as_it_was(seat: Seat):
-    def play(moment: int) -> bool:
-        async def main() -> None:
-            async with seat.terminal.lines():
-                pass
+    async def main() -> None:
+        async with seat.terminal.lines():
+            pass
 
-        interrupt = At(moment, lambda: signal.raise_signal(signal.SIGINT))
-        try:
-            trio.run(interrupt.around, main)
-        except KeyboardInterrupt:
-            assert interrupt.done
-        else:
-            assert not interrupt.done
-        assert seat.settings == seat.before, interrupt.where
-        return interrupt.done
+    def check(where: str) -> None:
+        assert seat.settings == seat.before, where
 
-    moment = 0
-    while play(moment):
-        moment += 1
-    assert moment > 100
+    assert interrupted_at_each_moment(main, check) > 100
 
 
 async def test_a_question_that_has_no_room_is_shown_above_the_frame(seat: Seat):

@@ -6,7 +6,7 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -299,6 +299,25 @@ _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GE
 
 def _is_library(path: str) -> bool:
     return ("/alpineagents/" in path or path.endswith("/contextlib.py")) and "/tests/" not in path
+
+
+def interrupted_at_each_moment(
+    main: Callable[[], Awaitable[None]], check: Callable[[str], None] = lambda where: None, kind: type[At] = At
+) -> int:
+    """Run it with Ctrl+C, by a real signal, at one moment after the other, which comes out. How many there are."""
+    moment = 0
+    while True:
+        interrupt = kind(moment, lambda: signal.raise_signal(signal.SIGINT))
+        try:
+            trio.run(interrupt.around, main)
+        except KeyboardInterrupt:
+            assert interrupt.done
+        else:
+            assert not interrupt.done
+        check(interrupt.where)
+        if not interrupt.done:
+            return moment
+        moment += 1
 
 
 # Ctrl+C in each phase (D8)
@@ -1024,24 +1043,11 @@ async def test_a_cancelled_block_of_stop_on_sigterm_is_a_cancelled_block():
 
 
 def test_ctrl_c_at_any_moment_of_a_sigterm_block_comes_out():
-    def play(moment: int) -> bool:
-        async def main() -> None:
-            async with stop_on_sigterm():
-                await trio.lowlevel.checkpoint()
+    async def main() -> None:
+        async with stop_on_sigterm():
+            await trio.lowlevel.checkpoint()
 
-        interrupt = At(moment, lambda: signal.raise_signal(signal.SIGINT))
-        try:
-            trio.run(interrupt.around, main)
-        except KeyboardInterrupt:
-            assert interrupt.done
-        else:
-            assert not interrupt.done
-        return interrupt.done
-
-    moment = 0
-    while play(moment):
-        moment += 1
-    assert moment > 20
+    assert interrupted_at_each_moment(main) > 20
 
 
 async def test_a_sigterm_block_survives_a_signal_that_comes_after_its_work(autojump_clock):

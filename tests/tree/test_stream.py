@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import signal
 import threading
 
 import pytest
@@ -44,7 +43,7 @@ from alpineagents.run._stream import _Buffer, _Followed
 from alpineagents.testing import FakeModel, tool_call
 
 from ..run.runs import assert_saved, assert_whole, errors, kinds, tasks
-from ..run.test_cancellation import At
+from ..run.test_cancellation import At, interrupted_at_each_moment
 from .trees import asked, child_of, closed, helper, lead, said, told
 
 
@@ -898,26 +897,16 @@ class AtStream(At):
 
 
 def test_ctrl_c_at_any_moment_of_a_stream_comes_out_and_leaves_nothing_running():
-    def play(moment: int) -> bool:
-        state = asked()
+    states: list[State] = []
 
-        async def main() -> None:
-            async with Agent(model=FakeModel(["done"])).stream(state) as run:
-                async for _ in run:
-                    pass
+    async def main() -> None:
+        states.append(asked())
+        async with Agent(model=FakeModel(["done"])).stream(states[-1]) as run:
+            async for _ in run:
+                pass
 
-        interrupt = AtStream(moment, lambda: signal.raise_signal(signal.SIGINT))
-        try:
-            trio.run(interrupt.around, main)
-        except KeyboardInterrupt:
-            assert interrupt.done
-        else:
-            assert not interrupt.done
-        assert not state.running, interrupt.where
-        assert_whole(state)
-        return interrupt.done
+    def check(where: str) -> None:
+        assert not states[-1].running, where
+        assert_whole(states[-1])
 
-    moment = 0
-    while play(moment):
-        moment += 1
-    assert moment > 50
+    assert interrupted_at_each_moment(main, check, AtStream) > 50
